@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
 from afflux.capture.network import V4, Network
-from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
 from afflux.capture.segments import End, segments
+from afflux.capture.times import timestamp
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
@@ -90,15 +88,3 @@ def end_text(end: End) -> str:
     """Return an end as ``address:port``."""
     high, low, port = end
     return f"{IPv4Address(low)}:{port}" if high == V4 else f"[{IPv6Address(high << 64 | low)}]:{port}"
-
-
-def timestamp(time: int) -> str | None:
-    """Return a time in nanoseconds as ISO 8601 with microseconds; None for ``NO_TIME``."""
-    if time == NO_TIME:
-        return None
-    return f"{_second(time // 1_000_000_000)}.{time // 1_000 % 1_000_000:06}Z"
-
-
-@lru_cache(maxsize=64)
-def _second(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

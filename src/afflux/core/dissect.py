@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record", "record_of"]
 
-PayloadForm = Literal["none", "hex", "text"]
-"How metadata and data are shown: not at all, in hexadecimal, or as UTF-8 with U+FFFD for invalid bytes."
+PayloadForm = Literal["none", "hex", "text", "bytes"]
+"How metadata and data are shown: not at all, in hexadecimal, as UTF-8 with U+FFFD for invalid bytes, or as they are."
 
 RECORD_KEYS = (
     "ts",
@@ -56,7 +56,7 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
     row = _row(where, protocol=frame.PROTOCOL, type=frame.NAME)
     row["flags"] = [flag.letter for flag, _ in frame.FLAGS if flag.bit & bits]
     fields: dict[str, Any] = row["fields"]
-    shown: dict[str, str | None] = {}
+    shown: dict[str, str | bytes | None] = {}
     for field in frame.FIELDS:
         value = getattr(frame, field.name)
         column = field.kind.column
@@ -128,7 +128,9 @@ def _row(where: dict[str, Any], **known: Any) -> dict[str, Any]:
     return row
 
 
-def _text(value: bytes, payload: PayloadForm) -> str:
+def _text(value: bytes, payload: PayloadForm) -> str | bytes:
+    if payload == "bytes":
+        return value
     return value.decode("utf-8", "replace") if payload == "text" else value.hex()
 
 

@@ -7,12 +7,13 @@ later ones. It does not judge whether a frame was legal at that moment: the engi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.dissect import PayloadForm, broken
 from afflux.core.errors import Violation
+from afflux.core.frame import Frame
 from afflux.core.framing import LengthPrefix
 
 __all__ = ["LARGEST", "Dissector", "MakeDissector", "Prefixed", "Record", "RecordOf"]
@@ -44,6 +45,8 @@ class Dissector:
     def __init__(self, client: bool, payload: PayloadForm) -> None:
         self.client = client
         self.payload = payload
+        self.declared: Sequence[type[Frame]] = ()
+        "The frames of the protocol that have a declaration (core.frame)."
         self.head: int | None = None
         "Bytes at the start of a frame that determine its size; None if that number varies."
         self.largest = LARGEST
@@ -182,6 +185,7 @@ class Prefixed(Dissector):
         prefix: the length prefix.
         rule: the rule that defines it.
         record: converts a frame to a record.
+        declared: the frames.
     """
 
     def __init__(
@@ -190,6 +194,7 @@ class Prefixed(Dissector):
         prefix: LengthPrefix,
         rule: str,
         record: RecordOf,
+        declared: Sequence[type[Frame]],
         *,
         client: bool,
         payload: PayloadForm,
@@ -197,6 +202,7 @@ class Prefixed(Dissector):
         super().__init__(client, payload)
         self.PROTOCOL = protocol  # type: ignore[misc]  # one class for several protocols
         self.head = prefix.width
+        self.declared = declared
         self._prefix = prefix
         self._rule = rule
         self._record = record

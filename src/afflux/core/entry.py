@@ -15,6 +15,7 @@ from afflux.core.framing import LengthPrefix
 if TYPE_CHECKING:
     from afflux.core.dissector import MakeDissector
     from afflux.core.engine import Engine
+    from afflux.core.meanings import Meanings
     from afflux.core.recognition import Recognize
 
 __all__ = ["FIVE_VERBS", "SHARED_OPTIONS", "NO_STORE", "EngineFactory", "ProtocolEntry", "nearest", "seconds", "size"]
@@ -86,6 +87,8 @@ class ProtocolEntry:
     "Makes a dissector, which turns bytes into frame records; None if the protocol has none."
     recognize: Recognize | None = None
     "Recognizes the protocol from first bytes (core.recognition); None if only its name selects it."
+    meanings: Meanings | None = None
+    "What its frames mean to an observer; None if captures of it are only decoded."
     unguessed: str = ""
     "The reason why recognition names the protocol as a candidate and never selects it; empty if it may."
 

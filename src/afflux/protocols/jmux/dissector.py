@@ -26,6 +26,7 @@ class _Jmux(Dissector):
     def __init__(self, client: bool, payload: PayloadForm) -> None:
         super().__init__(client, payload)
         self.head = 4
+        self.declared = tuple(frames.FRAMES.values())
         self._meanings = inputs_from(client)
 
     def read(self, block: bytes, at: int) -> tuple[Record | None, int]:

@@ -13,6 +13,7 @@ from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.dissector import dissector
 from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
 from afflux.protocols.jmux.frames import MAGIC, ServerConnectionHeader, Shutdown
+from afflux.protocols.jmux.meanings import MEANINGS
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -69,5 +70,6 @@ ENTRY: Final = ProtocolEntry(
     features=("session",),
     refusal=refusal,
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
 )

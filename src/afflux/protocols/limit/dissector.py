@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Dissector, Prefixed
-from afflux.protocols.limit.frames import LimitFrame, record
+from afflux.protocols.limit.frames import FRAMES, LimitFrame, record
 
 __all__ = ["dissector"]
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    return Prefixed(LimitFrame.PROTOCOL, LimitFrame.PREFIX, "R-3", record, client=client, payload=payload)
+    declared = tuple(FRAMES.values())
+    return Prefixed(LimitFrame.PROTOCOL, LimitFrame.PREFIX, "R-3", record, declared, client=client, payload=payload)

@@ -14,6 +14,7 @@ from afflux.protocols.limit.codes import Code
 from afflux.protocols.limit.dissector import dissector
 from afflux.protocols.limit.engine import Engine
 from afflux.protocols.limit.frames import Choose, End, ErrorFrame, Ext, PayloadFrame, Setup
+from afflux.protocols.limit.meanings import MEANINGS
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -80,5 +81,6 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_ERROR: 72,
     },
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
 )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Dissector, Prefixed
-from afflux.protocols.reactivesocket.frames import ReactiveSocketFrame, record
+from afflux.protocols.reactivesocket.frames import FRAMES, ReactiveSocketFrame, record
 
 __all__ = ["dissector"]
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    return Prefixed(
-        ReactiveSocketFrame.PROTOCOL, ReactiveSocketFrame.PREFIX, "R-2", record, client=client, payload=payload
-    )
+    protocol, declared = ReactiveSocketFrame.PROTOCOL, tuple(FRAMES.values())
+    return Prefixed(protocol, ReactiveSocketFrame.PREFIX, "R-2", record, declared, client=client, payload=payload)

@@ -14,6 +14,7 @@ from afflux.protocols.reactivesocket.dialect import Dialect
 from afflux.protocols.reactivesocket.dissector import dissector
 from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import ErrorFrame, Setup
+from afflux.protocols.reactivesocket.meanings import MEANINGS
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -75,5 +76,6 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_ERROR: 72,
     },
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
 )

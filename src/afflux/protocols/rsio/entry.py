@@ -12,6 +12,7 @@ from afflux.protocols.rsio.dialect import Dialect
 from afflux.protocols.rsio.dissector import dissector
 from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsio.frames import Goodbye
+from afflux.protocols.rsio.meanings import MEANINGS
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -51,5 +52,6 @@ ENTRY: Final = ProtocolEntry(
     refusal=refusal,
     aliases=("reactive-streams-io",),
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Dissector, Prefixed
-from afflux.protocols.rsocket.frames import RSocketFrame, record
+from afflux.protocols.rsocket.frames import FRAMES, RSocketFrame, record
 
 __all__ = ["dissector"]
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    return Prefixed(RSocketFrame.PROTOCOL, RSocketFrame.PREFIX, "R-2", record, client=client, payload=payload)
+    declared = tuple(FRAMES.values())
+    return Prefixed(RSocketFrame.PROTOCOL, RSocketFrame.PREFIX, "R-2", record, declared, client=client, payload=payload)

@@ -15,6 +15,7 @@ from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.dissector import dissector
 from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket.frames import ErrorFrame, Setup
+from afflux.protocols.rsocket.meanings import MEANINGS
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -87,5 +88,6 @@ ENTRY: Final = ProtocolEntry(
         Code.CONNECTION_CLOSE: 73,
     },
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Dissector, Prefixed
-from afflux.protocols.rsocket_draft.frames import DraftFrame, record
+from afflux.protocols.rsocket_draft.frames import FRAMES, DraftFrame, ExtChain, record
 
 __all__ = ["dissector"]
 
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    return Prefixed(DraftFrame.PROTOCOL, DraftFrame.PREFIX, "RSocket R-2", record, client=client, payload=payload)
+    protocol, declared = DraftFrame.PROTOCOL, (*FRAMES.values(), ExtChain)
+    return Prefixed(protocol, DraftFrame.PREFIX, "RSocket R-2", record, declared, client=client, payload=payload)

@@ -22,6 +22,7 @@ from afflux.protocols.rsocket_draft.dissector import dissector
 from afflux.protocols.rsocket_draft.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket_draft.entries import Entry
 from afflux.protocols.rsocket_draft.frames import ErrorFrame, Setup, SetupOk
+from afflux.protocols.rsocket_draft.meanings import MEANINGS
 from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 from afflux.protocols.rsocket_draft.payloads import Session, Times
 from afflux.protocols.rsocket_draft.strategies import KNOWN
@@ -144,6 +145,7 @@ ENTRY: Final = ProtocolEntry(
     refusal=refusal,
     exit_codes=RSOCKET.exit_codes,
     dissector=dissector,
+    meanings=MEANINGS,
     recognize=recognize,
     unguessed="its SETUP cannot be told from that of RSocket 1.0 and is taken as one",  # R-1, D-2
 )

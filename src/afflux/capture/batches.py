@@ -1,0 +1,99 @@
+"""Follow the connections of a capture and return the frames of each batch of packets as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.flows import Flows
+from afflux.capture.frames import Frames, Kinds
+from afflux.capture.network import Network
+from afflux.capture.packets import Ints, Packets
+from afflux.capture.reading import Capture
+from afflux.capture.segments import Segments, segments
+from afflux.core.entry import ProtocolEntry
+from afflux.core.errors import Unsupported
+from afflux.core.limits import Limits
+
+__all__ = ["FrameBatches"]
+
+_MOST_KINDS = 4_096
+"Types of frames in one table: unknown types come from outside."
+
+
+class FrameBatches:
+    """The frames of the packets that are handed over, batch by batch.
+
+    Args:
+        entries: the protocols that are recognized.
+        limits: the bounds of a capture.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        payload: keep metadata and data.
+        checksums: count wrong TCP checksums.
+
+    Raises:
+        Unsupported: a protocol in ``ports`` has no dissector.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[ProtocolEntry],
+        limits: Limits,
+        *,
+        ports: Mapping[int, ProtocolEntry] | None = None,
+        payload: bool = False,
+        checksums: bool = False,
+    ) -> None:
+        for entry in (ports or {}).values():
+            if entry.dissector is None:
+                raise Unsupported(f"{entry.name} has no dissector")
+        self._payload = payload
+        self._checksums = checksums
+        self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits)
+        self._kinds = Kinds()
+        self._time: Ints = np.empty(0, np.int64)
+        self.network = Network(limits)
+        "Reads the headers below TCP."
+        self.flows = Flows(limits, lambda connection: Conversation(connection, self._settings))
+        "The connections."
+
+    @property
+    def tally(self) -> dict[str, int]:
+        """How many connections have each content, in words."""
+        found = dict(self._settings.tally)
+        empty = self.flows.connections - sum(found.values())
+        return found | ({Content.EMPTY.value: empty} if empty else {})
+
+    def opened(self) -> list[Conversation]:
+        """Return the connections with frames that were recognized since the last call."""
+        found, self._settings.opened = self._settings.opened, []
+        return found
+
+    def of(self, capture: Capture) -> Iterator[Frames]:
+        """Yield the frames of each batch of a capture, and those that its end completes."""
+        for packets in capture:
+            yield self.take(packets)
+        yield self.end()
+
+    def take(self, packets: Packets, found: Segments | None = None) -> Frames:
+        """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known."""
+        if found is None:
+            found = segments(packets, self.network, checksums=self._checksums)
+        self.flows.take(packets, found)
+        self._time = packets.time
+        return self._frames()
+
+    def end(self) -> Frames:
+        """End all connections; return the frames that this completes. Their packet is -1, their time the last one."""
+        self.network.end()
+        self.flows.end()
+        self._time = self._time[-1:]
+        return self._frames()
+
+    def _frames(self) -> Frames:
+        if len(self._kinds) > _MOST_KINDS:
+            self._kinds = Kinds()
+        found, self._settings.found = self._settings.found, []
+        return Frames.from_records(found, self._time, self._kinds, payload=self._payload)

@@ -1,0 +1,208 @@
+"""Declare the tables that captures become: the name, the type and the meaning of every column.
+
+The tables are joined by ``conn`` and ``stream``. ``>`` is the direction from the client, the side that opened the
+connection, and ``<`` for what the server sends. Does not need pyarrow until a schema is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from afflux.core.errors import MissingExtra
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["TABLES", "Column", "schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    type: str
+    "A type of Spark SQL, in lower case."
+    doc: str
+    "Its meaning, for the documentation."
+
+
+_CONN: Final = Column("conn", "string", "The connection: a letter and 11 characters that do not depend on the run.")
+_STREAM: Final = Column("stream", "bigint", "The stream id; -1 for the connection itself.")
+_DIR: Final = Column("dir", "string", "`>` sent by the client, `<` sent by the server.")
+_ITEMS_DIR: Final = Column("dir", "string", "The direction of the items: `>` from the client, `<` from the server.")
+_PACKET: Final = Column(
+    "packet", "bigint", "The number of the packet in its file, counted from 1; null if none is known."
+)
+_FILE: Final = Column("file", "string", "The capture file.")
+_KIND: Final = Column(
+    "kind",
+    "string",
+    "`request`, `fire`, `stream`, `channel`, `push`, `session` or `subscription`; `unknown` if the capture does not "
+    "have its first frame.",
+)
+_ROUTE: Final = Column(
+    "route", "string", "The route of the request, from its routing metadata or the protocol's own name; null for none."
+)
+
+CONNECTIONS: Final = (
+    _CONN,
+    Column("file", "string", "The capture file with its first packet."),
+    Column("protocol", "string", "The protocol; null if it is none of ours."),
+    Column("content", "string", "What the connection contains, in words."),
+    Column("client", "string", "The side that opened it, `address:port`; the lower address if that is unknown."),
+    Column("server", "string", "The other side."),
+    Column("opened", "timestamp", "The time of its first packet."),
+    Column("closed", "timestamp", "The time of its last packet."),
+    Column("closing", "string", "`fin`, `rst`, `open` (the capture ends first) or `dropped` (too many connections)."),
+    Column("one_way", "boolean", "The capture has bytes of only one direction."),
+    Column("client_bytes", "bigint", "Bytes of TCP data from the client, each counted once."),
+    Column("server_bytes", "bigint", "Bytes of TCP data from the server, each counted once."),
+    Column("client_packets", "bigint", "TCP segments from the client."),
+    Column("server_packets", "bigint", "TCP segments from the server."),
+    Column("lost_bytes", "bigint", "Bytes that the capture does not have."),
+    Column("repeated_bytes", "bigint", "Bytes that were sent again."),
+    Column("conflicting_bytes", "bigint", "Bytes of segments that differ from their first copy."),
+    Column("frames", "bigint", "Frames."),
+    Column("streams", "bigint", "Streams."),
+    Column("violations", "bigint", "Rows of the table `violations`."),
+    Column("setup", "string", "The fields of the first frame as JSON, without secrets; null for none."),
+)
+
+STREAMS: Final = (
+    _CONN,
+    _STREAM,
+    Column("protocol", "string", "The protocol."),
+    _KIND,
+    Column("requester", "string", "The side that opened the stream: `>` client, `<` server."),
+    _ROUTE,
+    Column(
+        "history",
+        "string",
+        "One letter a frame, upper case for the requester's; it ends with `…` if there were more frames.",
+    ),
+    Column("first", "timestamp", "The time of its first frame."),
+    Column("last", "timestamp", "The time of its last frame."),
+    Column("items_in", "bigint", "Items sent to the requester."),
+    Column(
+        "items_out", "bigint", "Items sent by the requester; the request itself is not counted, except in a channel."
+    ),
+    Column("bytes_in", "bigint", "Bytes of data and metadata in the frames with those items, towards the requester."),
+    Column("bytes_out", "bigint", "Bytes of data and metadata that the requester sent, its request included."),
+    Column("granted_in", "bigint", "Credit that the requester granted; null if the protocol has none for this kind."),
+    Column("granted_out", "bigint", "Credit that the requester received; null if the protocol has none for this kind."),
+    Column(
+        "ended",
+        "string",
+        "`complete`, `error`, `cancel`, `connection` (it ended first), `open` (at the end of the capture) or "
+        "`dropped` (too many live streams to follow).",
+    ),
+    Column("code", "bigint", "The error code; null for none."),
+    Column("stalls", "bigint", "Rows of the table `stalls`."),
+    Column("stalled_s", "double", "Seconds of all its stalls."),
+    Column("longest_stall_s", "double", "Seconds of the longest one; null for none."),
+)
+
+CREDIT: Final = (
+    _CONN,
+    _STREAM,
+    _ITEMS_DIR,
+    Column("ts", "timestamp", "The time of the frame."),
+    Column("event", "string", "`grant`, `empty` (an item used the last of it) or `end` (the direction has ended)."),
+    Column("n", "bigint", "Items granted by this event; 0 for the others."),
+    Column("granted", "bigint", "Items granted so far."),
+    Column("used", "bigint", "Items sent so far."),
+    Column("balance", "bigint", "`granted` less `used`; negative if the sender exceeds its credit."),
+    _PACKET,
+)
+
+STALLS: Final = (
+    _CONN,
+    _STREAM,
+    _ITEMS_DIR,
+    Column("start", "timestamp", "The time of the last frame or grant before it."),
+    Column("stop", "timestamp", "The time of the frame that ended it, or of the end of the capture."),
+    Column("seconds", "double", "Its duration in seconds."),
+    Column(
+        "cause",
+        "string",
+        "`lease` (a request waited for a lease), `peer` (the receiver granted no credit), `transport` (credit, but the "
+        "receiver's window or the network was full), `local` (credit and room, and the sender sent frames of other "
+        "streams) or `producer` (credit and room, and nothing was sent).",
+    ),
+    Column("after_type", "string", "The type of the frame after which it began."),
+    Column("after_dir", "string", "The direction of that frame."),
+    Column("after_offset", "bigint", "The position of that frame in the bytes of its direction."),
+    Column("resumed_by", "string", "The type of the frame that ended it; null at the end of the capture."),
+    _ROUTE,
+)
+
+LATENCIES: Final = (
+    _CONN,
+    _STREAM,
+    _KIND,
+    _ROUTE,
+    Column("requested", "timestamp", "The time of the request."),
+    Column("first_s", "double", "Seconds until the first answer: an item, the completion or an error; null for none."),
+    Column("total_s", "double", "Seconds until the end; null if it has not ended."),
+    Column("ended", "string", "As in `streams`."),
+    Column("items", "bigint", "Items sent to the requester."),
+)
+
+VIOLATIONS: Final = (
+    _CONN,
+    Column("ts", "timestamp", "The time of the frame; null if the capture has none."),
+    _DIR,
+    Column("stream", "bigint", "The stream id; -1 if it is unknown or the connection itself."),
+    Column("type", "string", "The type of the frame; null if it is unknown."),
+    Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
+    Column("rule", "string", "The rule of the specification that was broken, or a word such as `truncated`."),
+    Column("reason", "string", "What was wrong."),
+    Column("expected", "string", "What would have been right; null if that is unknown."),
+    Column(
+        "kind",
+        "string",
+        "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
+        "`damaged` (the file) or `undecoded` (a connection that is not decoded).",
+    ),
+    _FILE,
+    Column("file_offset", "bigint", "The position in the decompressed file, in bytes; null if it is unknown."),
+    _PACKET,
+)
+
+TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "connections": CONNECTIONS,
+    "streams": STREAMS,
+    "credit": CREDIT,
+    "stalls": STALLS,
+    "latencies": LATENCIES,
+    "violations": VIOLATIONS,
+}
+"The columns of each table."
+
+
+@cache
+def schema(table: str) -> pyarrow.Schema:
+    """Return the Arrow schema of a table.
+
+    Raises:
+        KeyError: there is no table of that name.
+        MissingExtra: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtra("capture tables", "capture") from None
+    types = {
+        "string": pa.string(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "array<string>": pa.list_(pa.string()),
+        "struct<rule:string,reason:string>": pa.struct([("rule", pa.string()), ("reason", pa.string())]),
+    }
+    return pa.schema([(column.name, types[column.type]) for column in TABLES[table]])

@@ -1,0 +1,58 @@
+"""Declare what the frames of RSocket 1.0 mean to an observer (core.meanings)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from afflux.core.errors import Error
+from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
+from afflux.protocols.family.meanings import FRAMES, rules
+from afflux.protocols.rsocket.metadata.mime import COMPOSITE_MIME
+from afflux.protocols.rsocket.metadata.view import route_of
+
+__all__ = ["MEANINGS", "route"]
+
+_PART: Final = {"F": Act.FOLLOWS, "C": Act.COMPLETE}
+
+
+def route(metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str, Any]) -> str | None:
+    """Return the route of a request; None if it has none, or its metadata cannot be read."""
+    if not metadata:
+        return None
+    try:
+        return route_of(metadata, metadata_mime=setup.get("metadata_mime") or COMPOSITE_MIME)
+    except Error:
+        return None
+
+
+MEANINGS: Final = Meanings(
+    frames=FRAMES
+    | {
+        "REQUEST_CHANNEL": Meaning("c", Act.OPEN | Act.ITEM | Act.GRANT, StreamKind.CHANNEL, _PART),
+        "PAYLOAD": Meaning("p", Act.PART, flags=_PART | {"N": Act.ITEM}),
+        "RESUME": Meaning("u", Act.CONNECTION | Act.FIRST | Act.LATER | Act.CLIENT),
+        "RESUME_OK": Meaning("o", Act.CONNECTION | Act.SERVER),
+    },
+    rules=rules(
+        credit="R-27",
+        unknown="R-31",
+        ended="R-28",
+        done="R-29",
+        zero="D-5",
+        reused="R-10",
+        live="R-31",
+        first="R-11",
+        setup="R-32",
+        lease="R-41",
+        side="R-32",
+        direction="R-31",
+        stream="R-32",
+    )
+    | {Broken.PARITY: ("R-8", "use odd ids for streams of the client, even ids for the server's")},
+    route=route,
+    odd=True,
+    ordered=True,
+    free=True,
+)
+"What the frames mean."
