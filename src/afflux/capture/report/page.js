@@ -32,7 +32,7 @@
 
   // -- ladders
 
-  const WIDTH = 1040, LEFT = 250, RIGHT = 790, LANE = 84, ROW = 25, TOP = 46, STALL = 44;
+  const WIDTH = 1040, LANE = 84, ROW = 25, TOP = 46, STALL = 44;
 
   const svg = (parent, tag, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -52,7 +52,9 @@
       this.svg.setAttribute("role", "img");
       this.svg.setAttribute("aria-label", `Ladder of stream ${ladder.stream}, ${ladder.frames} frames; the table below has the same rows`);
       // credit for items of the client is held by the client, on the left
-      this.lanes = [[8, LEFT - 18, -1], [9, RIGHT + 18, 1]].filter(([at]) => this.most(at) !== null);
+      this.left = this.most(8) === null ? 110 : 240;
+      this.right = WIDTH - (this.most(9) === null ? 110 : 190);
+      this.lanes = [[8, this.left - 18, -1], [9, this.right + 18, 1]].filter(([at]) => this.most(at) !== null);
     }
 
     most(at) {
@@ -62,14 +64,14 @@
     }
 
     draw() {
-      const { ladder } = this;
-      for (const [x, side, anchor] of [[LEFT, "client", "end"], [RIGHT, "server", "start"]]) {
-        const dx = anchor === "end" ? 6 : -6;
+      const { ladder, left, right } = this;
+      for (const [x, side, anchor] of [[left, "client", "start"], [right, "server", "end"]]) {
+        const dx = anchor === "end" ? 4 : -4;
         svg(this.svg, "text", { x: x + dx, y: 14, class: "head", "text-anchor": anchor }, side);
         svg(this.svg, "text", { x: x + dx, y: 30, class: "faint", "text-anchor": anchor }, ladder[side] || "");
       }
       for (const [, x, way] of this.lanes) {
-        svg(this.svg, "text", { x: x + way * 66, y: 14, class: "faint", "text-anchor": way < 0 ? "end" : "start" }, "credit left");
+        svg(this.svg, "text", { x: x + way * 2, y: 30, class: "faint", "text-anchor": way < 0 ? "end" : "start" }, "credit left");
         svg(this.svg, "line", { x1: x, x2: x, y1: TOP - 6, y2: this.height - 8, class: "rail" });
       }
       let y = TOP;
@@ -81,20 +83,20 @@
     }
 
     life(y, height, kind) {
-      for (const x of [LEFT, RIGHT]) svg(this.svg, "line", { x1: x, x2: x, y1: y, y2: y + height, class: kind });
+      for (const x of [this.left, this.right]) svg(this.svg, "line", { x1: x, x2: x, y1: y, y2: y + height, class: kind });
     }
 
     arrow(row, y, at) {
       const [, start, lasted, dir, , many, , , , , packet] = row;
       const side = dir === ">" ? "client" : "server";
-      const line = y + ROW - 6, [from, to, back] = dir === ">" ? [LEFT, RIGHT, -1] : [RIGHT, LEFT, 1];
+      const line = y + ROW - 6, [from, to, back] = dir === ">" ? [this.left, this.right, -1] : [this.right, this.left, 1];
       this.life(y, ROW, "life");
       const group = svg(this.svg, "g", {});
       svg(group, "title", {}, `${frameName(row)}, ${frameMore(row)}` + (lasted ? `, within ${seconds(lasted / 1e6)}` : "") +
         (packet === null ? "" : `, packet ${packet}`));
       svg(group, "line", { x1: from, x2: to + back * 7, y1: line, y2: line, class: `arrow ${side}${many > 1 ? " many" : ""}` });
       svg(group, "polygon", { points: `${to},${line} ${to + back * 10},${line - 5} ${to + back * 10},${line + 5}`, class: `tip-${side}` });
-      const label = svg(group, "text", { x: from - back * -14, y: line - 6, "text-anchor": dir === ">" ? "start" : "end" }, frameName(row) + " ");
+      const label = svg(group, "text", { x: from - back * 14, y: line - 6, "text-anchor": dir === ">" ? "start" : "end" }, frameName(row) + " ");
       svg(label, "tspan", { class: "faint" }, frameMore(row));
       svg(this.svg, "text", { x: 78, y: line, class: "faint", "text-anchor": "end" }, (start / 1e6).toFixed(start < 1e9 ? 6 : 3));
       this.lanes.forEach((lane) => this.lane(row, y, at, lane));
@@ -114,15 +116,15 @@
       const [, start, lasted, cause, , words] = row;
       const colour = cause ? `var(--${cause})` : "var(--muted)";
       this.life(y, STALL, "gap");
-      svg(this.svg, "rect", { x: LEFT + 8, y: y + 5, width: RIGHT - LEFT - 16, height: STALL - 6, rx: 4, fill: colour, class: "stall" });
-      const text = svg(this.svg, "text", { x: (LEFT + RIGHT) / 2, y: y + STALL / 2 + 6, "text-anchor": "middle", class: "words" }, "");
+      svg(this.svg, "rect", { x: this.left + 8, y: y + 5, width: this.right - this.left - 16, height: STALL - 6, rx: 4, fill: colour, class: "stall" });
+      const text = svg(this.svg, "text", { x: (this.left + this.right) / 2, y: y + STALL / 2 + 6, "text-anchor": "middle", class: "words" }, "");
       svg(text, "tspan", { "font-weight": 700 }, `stalled ${seconds(lasted)}`);
       svg(text, "tspan", {}, `: ${words}`);
     }
 
     omitted(row, y) {
       this.life(y, ROW, "gap");
-      svg(this.svg, "text", { x: (LEFT + RIGHT) / 2, y: y + ROW / 2 + 5, "text-anchor": "middle", class: "faint" }, `${count(row[1])} frames left out`);
+      svg(this.svg, "text", { x: (this.left + this.right) / 2, y: y + ROW / 2 + 5, "text-anchor": "middle", class: "faint" }, `${count(row[1])} frames left out`);
     }
   }
 

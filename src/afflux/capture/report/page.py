@@ -60,14 +60,16 @@ class _Page:
         self._sections = Sections(found, bounds)
         self.plots: list[plots.Spec] = []
 
-    def _figure(self, spec: plots.Spec, caption: str | Markup, description: str) -> Markup:
-        """Return the place of a plot, with its caption, and a description for those who cannot see it."""
-        self.plots.append(spec)
+    def _figure(self, caption: str | Markup, description: str, *specs: plots.Spec) -> Markup:
+        """Return the place of plots, with a caption, and a description for readers who cannot see them."""
+        first = len(self.plots)
+        self.plots += specs
+        places = join(fill('<div class="plot" data-plot="{at}"></div>', at=first + at) for at in range(len(specs)))
         return fill(
-            '<figure><figcaption>{caption}</figcaption><div class="plot" data-plot="{at}" role="img" '
-            'aria-label="{description}"></div>{otherwise}</figure>\n',
+            '<figure><figcaption>{caption}</figcaption><div role="img" aria-label="{description}">{places}</div>'
+            "{otherwise}</figure>\n",
             caption=caption,
-            at=len(self.plots) - 1,
+            places=places,
             description=description,
             otherwise=_NO_SCRIPT,
         )
@@ -76,21 +78,21 @@ class _Page:
         """Return the sections, in the order in which an operator asks."""
         sections = self._sections
         parts = [
-            ("stalls", "Who stopped which stream", sections.stalls()),
-            ("causes", "Stalls by cause", self._causes()),
-            ("credit", "Credit against items", self._credit()),
-            ("traffic", "Throughput", self._traffic()),
-            ("latencies", "Latencies by route", self._latencies()),
-            ("violations", "Violations", sections.violations()),
-            ("streams", "Streams", sections.streams()),
-            ("ladder", "Ladder", self._ladder()),
-            ("connections", "Connections", sections.connections()),
-            ("notes", "What this page leaves out", sections.notes()),
+            ("stalls", "Stalls", "Who stopped which stream", sections.stalls()),
+            ("causes", "Causes", "Stalls by cause", self._causes()),
+            ("credit", "Credit", "Credit against items", self._credit()),
+            ("traffic", "Throughput", "Throughput", self._traffic()),
+            ("latencies", "Latencies", "Latencies by route", self._latencies()),
+            ("violations", "Violations", "Violations", sections.violations()),
+            ("streams", "Streams", "Streams", sections.streams()),
+            ("ladder", "Ladder", "Ladder", self._ladder()),
+            ("connections", "Connections", "Connections", sections.connections()),
+            ("notes", "Left out", "What this page leaves out", sections.notes()),
         ]
-        shown = [part for part in parts if part[2]]
-        links = join(fill('<a href="#{id}">{name}</a>', id=id_, name=name) for id_, name, _ in shown)
+        shown = [part for part in parts if part[3]]
+        links = join(fill('<a href="#{id}">{name}</a>', id=part[0], name=part[1]) for part in shown)
         nav = fill('<nav aria-label="Sections">{links}</nav>\n', links=links)
-        return join((sections.head(title), nav, *(_section(*part) for part in shown)))
+        return join((sections.head(title), nav, *(_section(id_, name, content) for id_, _, name, content in shown)))
 
     def _causes(self) -> Markup:
         causes = self._found.summary.causes
@@ -99,7 +101,7 @@ class _Page:
         said = "; ".join(f"{name} {seconds(one.seconds)}" for name, one in causes.items() if one.count)
         spec = plots.causes(causes)
         return join(
-            (self._figure(spec, "Time that streams were stalled, by cause", f"Bars: {said}"), self._sections.causes())
+            (self._figure("Time that streams were stalled, in all", f"Bars: {said}", spec), self._sections.causes())
         )
 
     def _credit(self) -> Markup:
@@ -108,8 +110,7 @@ class _Page:
             return Markup("<p>No credit was granted.</p>\n")
         legend = Markup(
             '<p class="legend"><span><i class="line granted"></i>granted</span><span><i class="line used"></i>sent'
-            "</span> <span>Shaded: stalled, in the colour of its cause</span> <span>Where the lines meet, the sender "
-            "has no credit.</span></p>\n"
+            "</span> <span>Shaded: stalled, in the colour of its cause. Below: credit left.</span></p>\n"
         )
         return join((legend, fill('<div class="pair">{figures}</div>\n', figures=join(figures))))
 
@@ -141,8 +142,8 @@ class _Page:
             side=side,
             said=said,
         )
-        spec = plots.credit(line, shades, self._bounds.credit_points)
-        return self._figure(spec, caption, f"Credit of stream {ladder.stream['stream']}: {said}{stalled}")
+        both = plots.credit(line, shades, self._bounds.credit_points)
+        return self._figure(caption, f"Credit of stream {ladder.stream['stream']}: {said}{stalled}", *both)
 
     def _label(self, ladder: Ladder) -> str:
         return clean(ladder.stream["route"], self._bounds.text // 4)
@@ -155,7 +156,8 @@ class _Page:
                 'Bytes of frames per second <span class="legend"><span><i class="line client"></i>from the client'
                 '</span><span><i class="line server"></i>from the server</span></span>'
             )
-            parts.append(self._figure(plots.traffic(timeline), caption, "Bytes per second of each side over time"))
+            spec = plots.traffic(timeline, stalling)
+            parts.append(self._figure(caption, "Bytes per second of each side over time", spec))
         if len(stalling):
             keys = join(
                 fill('<span><i class="key {cause}"></i>{cause}</span>', cause=cause)
@@ -164,7 +166,7 @@ class _Page:
             )
             caption = fill('Streams stalled at a time <span class="legend">{keys}</span>', keys=keys)
             spec = plots.stalling(stalling, timeline)
-            parts.append(self._figure(spec, caption, "Number of stalled streams over time, by cause"))
+            parts.append(self._figure(caption, "Number of stalled streams over time, by cause", spec))
         return join(parts)
 
     def _latencies(self) -> Markup:
@@ -174,7 +176,7 @@ class _Page:
             shown = [(name, route) for name, route in routes if getattr(route, which).count]
             if shown:
                 description = f"{caption}: percentiles by route, in the table below"
-                figures.append(self._figure(plots.latencies(shown, which), caption, description))
+                figures.append(self._figure(caption, description, plots.latencies(shown, which)))
         marks = zip("●■▲◆┃", plots.SHARES, strict=True)
         keys = join(
             fill('<span><b class="q{at}">{mark}</b>{share}</span>', at=at, mark=mark, share=share)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from math import ceil, floor, log10
 from typing import Any, Final
 
 from afflux.capture.report.creditline import CreditLine, thin
@@ -46,6 +47,9 @@ _CONFIG: Final[dict[str, Any]] = {
     "text": {"color": "var(--ink)", "fontSize": 11},
 }
 _CAUSE_COLOURS: Final = [f"var(--{cause})" for cause in CAUSES]
+_CLOCK: Final = "utcFormat(datum.value, datum.value % 1000 ? '%H:%M:%S.%L' : '%H:%M:%S')"
+_BAR: Final = "M-0.12,-0.9H0.12V0.9H-0.12Z"
+"The shape of an upright bar."
 _SECONDS: Final = "format(datum.value, '~s') + 's'"
 
 
@@ -65,7 +69,7 @@ def causes(found: dict[str, Cause]) -> Spec:
     """Seconds of stalls by cause."""
     alt = _altair()
     values: list[dict[str, Any]] = [
-        {"cause": cause, "seconds": one.seconds, "text": f"{seconds(one.seconds)} in {count(one.count)}"}
+        {"cause": cause, "seconds": one.seconds, "text": f"{seconds(one.seconds)} in {_stalls(one.count)}"}
         for cause, one in found.items()
         if one.count
     ]
@@ -79,33 +83,60 @@ def causes(found: dict[str, Cause]) -> Spec:
     return _spec(bars + base.mark_text(align="left", dx=7).encode(text="text:N"), 30 * len(values))
 
 
-def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: int) -> Spec:
-    """Items granted and items sent over time, with stalls as shaded (start, stop, cause); times in microseconds."""
+def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: int) -> tuple[Spec, Spec]:
+    """Items granted and sent over time, and the credit left.
+
+    Args:
+        line: the credit.
+        stalls: (start, stop, cause), to be shaded; times in microseconds.
+        most: about how many points a line has.
+    """
     alt = _altair()
     start, points = line.points[0].ts, thin(line.points, most)
-    used = max(1, max(point.used for point in points))
-    ceiling = min(used * 4, max(point.granted for point in points)) * 1.08
+    ceiling = 4 * max(1, max(point.used for point in points))
     values = [
-        {
-            "at": (point.ts - start) / 1e6,
-            "granted": min(point.granted, ceiling),
-            "used": point.used,
-            "text": f"{count(point.used)} sent, {granted(point.granted)} granted, {granted(point.balance)} left",
-        }
-        for point in points
+        {"s": (point.ts - start) / 1e6, "granted": min(point.granted, ceiling), "sent": point.used} for point in points
     ]
-    shades = [{"at": (low - start) / 1e6, "until": (high - start) / 1e6, "cause": cause} for low, high, cause in stalls]
-    x = alt.X("at:Q", title="seconds since the first credit", axis=alt.Axis(tickCount=6, grid=False, format="~g"))
-    scale = alt.Scale(domain=[0, ceiling], nice=False, clamp=True)
-    y = alt.Y("granted:Q", title="items", scale=scale, axis=alt.Axis(tickCount=4, format="~s"))
+    left = [
+        {"s": (point.ts - start) / 1e6, "left": min(max(balance, 0), ceiling)}
+        for point in points
+        for balance in ((point.balance - point.n, point.balance) if point.n else (point.balance,))
+    ]
+    x, below = _elapsed(alt), _elapsed(alt, "seconds since the first credit")
+    base = alt.Chart(alt.Data(values=values)).encode(x=x)
+    given = base.mark_line(interpolate="step-after", color="var(--granted)", strokeWidth=1.75)
+    sent = base.mark_line(color="var(--used)", strokeWidth=1.75, strokeDash=[5, 2])
+    hover = base.mark_point(size=70, opacity=0).encode(y="sent:Q", tooltip=["s:Q", "granted:Q", "sent:Q"])
+    lines = [given.encode(y=_items(alt, "granted", 4)), sent.encode(y="sent:Q"), hover]
+    room = alt.Chart(alt.Data(values=left)).mark_area(color="var(--granted)", opacity=0.45)
+    room = room.encode(x=below, y=_items(alt, "left", 2))
+    shades = [{"s": (low - start) / 1e6, "until": (high - start) / 1e6, "cause": cause} for low, high, cause in stalls]
+    return (
+        _spec(alt.layer(*_shaded(alt, shades, x), *lines), 150),
+        _spec(alt.layer(*_shaded(alt, shades, below), room), 54),
+    )
+
+
+def _shaded(alt: Any, values: list[dict[str, Any]], x: Any) -> list[Any]:
+    """Return the layer of stalls, if there are any."""
     colour = alt.Color("cause:N", scale=alt.Scale(domain=list(CAUSES), range=_CAUSE_COLOURS), legend=None)
-    base = alt.Chart(alt.Data(values=values))
-    shaded = alt.Chart(alt.Data(values=shades)).mark_rect(opacity=0.26).encode(x=x, x2="until:Q", color=colour)
-    room = base.mark_area(interpolate="step-after", color="var(--granted)", opacity=0.12).encode(x=x, y=y)
-    given = base.mark_line(interpolate="step-after", color="var(--granted)", strokeWidth=1.75).encode(x=x, y=y)
-    sent = base.mark_line(color="var(--used)", strokeWidth=1.75, strokeDash=[5, 2]).encode(x=x, y="used:Q")
-    hover = base.mark_point(size=70, opacity=0).encode(x=x, y="used:Q", tooltip="text:N")
-    return _spec(alt.layer(*([shaded] if shades else []), room, given, sent, hover), 170)
+    rects = alt.Chart(alt.Data(values=values)).mark_rect(opacity=0.18)
+    return [rects.encode(x=x, x2="until:Q", color=colour)] if values else []
+
+
+def _elapsed(alt: Any, title: str | None = None) -> Any:
+    """Return an axis of seconds."""
+    axis = alt.Axis(tickCount=6, grid=False, format="~g", labels=title is not None)
+    return alt.X("s:Q", title=title, scale=alt.Scale(nice=False, zero=True), axis=axis)
+
+
+def _items(alt: Any, name: str, ticks: int) -> Any:
+    axis = alt.Axis(tickCount=ticks, tickMinStep=1, format=",d", minExtent=_AXIS_WIDTH, maxExtent=_AXIS_WIDTH)
+    return alt.Y(f"{name}:Q", title="items" if name == "granted" else name, axis=axis)
+
+
+def _stalls(number: int) -> str:
+    return "1 stall" if number == 1 else f"{count(number)} stalls"
 
 
 def granted(items: int) -> str:
@@ -113,60 +144,67 @@ def granted(items: int) -> str:
     return "unbounded" if items >= _UNBOUNDED else count(items)
 
 
-def traffic(timeline: Timeline) -> Spec:
-    """Bytes per second over time, of each side."""
+def traffic(timeline: Timeline, like: Timeline) -> Spec:
+    """Bytes per second over time, of each side, on a time axis that includes another timeline."""
     alt = _altair()
+    sides, second = ["client", "server"], timeline.width / 1e6
     values = [
-        {"at": at, "until": at + timeline.width, "rate": rate, "side": side, "text": f"{side}: {size(rate)}/s"}
-        for at, sums in timeline.rows()
-        for side, rate in (("client", sums[0] / timeline.width * 1e6), ("server", sums[1] / timeline.width * 1e6))
+        {"at": at, "rate": sums[series] / second, "side": side, "text": f"{side}: {size(sums[series] / second)}/s"}
+        for at, sums in _closed(timeline, like)
+        for series, side in enumerate(sides)
     ]
-    colours = alt.Scale(domain=["client", "server"], range=["var(--client)", "var(--server)"])
     y = alt.Y("rate:Q", stack=None, title="bytes per second", axis=_amounts(alt, "~s"))
+    colours = alt.Scale(domain=sides, range=["var(--client)", "var(--server)"])
+    dashes = alt.Scale(domain=sides, range=[[5, 2], [1, 0]])
     base = alt.Chart(alt.Data(values=_timed(values))).encode(
-        x=_times(alt, timeline), y=y, color=alt.Color("side:N", scale=colours, legend=None)
+        x=_times(alt), y=y, color=alt.Color("side:N", scale=colours, legend=None)
     )
-    dash = alt.StrokeDash("side:N", scale=alt.Scale(domain=["client", "server"], range=[[5, 2], [1, 0]]), legend=None)
     area = base.mark_area(interpolate="step-after", opacity=0.1)
-    line = base.mark_line(interpolate="step-after", strokeWidth=1.5).encode(strokeDash=dash)
+    line = base.mark_line(interpolate="step-after", strokeWidth=1.5)
+    line = line.encode(strokeDash=alt.StrokeDash("side:N", scale=dashes, legend=None))
     return _spec(area + line + base.mark_point(opacity=0, size=60).encode(tooltip=["time:N", "text:N"]), 180)
 
 
 def stalling(timeline: Timeline, like: Timeline) -> Spec:
-    """How many streams were stalled over time, by cause, on the time axis of another plot."""
+    """How many streams were stalled over time, by cause, on a time axis that includes another timeline."""
     alt = _altair()
+    rows = _closed(timeline, like)
+    shown = [series for series in range(len(CAUSES)) if any(sums[series] for _, sums in rows)]
     values = [
-        {"at": at, "until": at + timeline.width, "stalled": sums[series] / timeline.width, "cause": cause}
-        | {"order": series, "text": f"{cause}: {sums[series] / timeline.width:.3g} stalled"}
-        for at, sums in timeline.rows()
-        for series, cause in enumerate(CAUSES)
-        if sums[series]
+        {"at": at, "stalled": sums[series] / timeline.width, "cause": CAUSES[series], "order": series}
+        | {"text": f"{CAUSES[series]}: {sums[series] / timeline.width:.3g} stalled"}
+        for at, sums in rows
+        for series in shown
     ]
     colour = alt.Color("cause:N", scale=alt.Scale(domain=list(CAUSES), range=_CAUSE_COLOURS), legend=None)
-    x = _times(alt, like if len(like) else timeline)
     y = alt.Y("stalled:Q", stack="zero", title="streams stalled", axis=_amounts(alt, "~g"))
-    chart = alt.Chart(alt.Data(values=_timed(values))).mark_bar(clip=True, binSpacing=0)
-    return _spec(chart.encode(x=x, x2="until:T", y=y, color=colour, order="order:Q", tooltip=["time:N", "text:N"]), 110)
+    chart = alt.Chart(alt.Data(values=_timed(values))).mark_area(interpolate="step-after", opacity=0.85)
+    return _spec(chart.encode(x=_times(alt), y=y, color=colour, order="order:Q", tooltip=["time:N", "text:N"]), 110)
+
+
+def _closed(timeline: Timeline, like: Timeline) -> list[tuple[int, list[float]]]:
+    """Return the rows of a timeline, and empty ones where it ends and where the other begins and ends."""
+    rows = timeline.rows()
+    nothing = [0.0] * len(rows[0][1])
+    stop = rows[-1][0] + timeline.width
+    others = [at for at, _ in like.rows()]
+    edges = {stop, *others[:1], *(at + like.width for at in others[-1:])}
+    return sorted([*rows, *((at, nothing) for at in edges if not rows[0][0] <= at < stop)])
 
 
 def _amounts(alt: Any, form: str) -> Any:
     return alt.Axis(tickCount=4, format=form, minExtent=_AXIS_WIDTH, maxExtent=_AXIS_WIDTH)
 
 
-def _times(alt: Any, timeline: Timeline) -> Any:
-    """Return the time axis over all intervals of a timeline, in UTC."""
-    starts = [at for at, _ in timeline.rows()]
-    domain = [starts[0] / 1000, (starts[-1] + timeline.width) / 1000] if starts else [0, 1]
-    scale = alt.Scale(type="utc", domain=domain, nice=False)
-    return alt.X("at:T", title="UTC", scale=scale, axis=alt.Axis(grid=False, tickCount=7, labelOverlap=True))
+def _times(alt: Any) -> Any:
+    """Return a time axis in UTC over all values."""
+    axis = alt.Axis(grid=False, tickCount=7, labelOverlap=True, labelExpr=_CLOCK)
+    return alt.X("at:T", title=None, scale=alt.Scale(type="utc", nice=False), axis=axis)
 
 
 def _timed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Convert times from microseconds to the milliseconds of Vega, and add them in words."""
-    return [
-        value | {"time": clock(value["at"]), "at": value["at"] / 1000, "until": value["until"] / 1000}
-        for value in values
-    ]
+    return [value | {"time": clock(value["at"]), "at": value["at"] / 1000} for value in values]
 
 
 def latencies(routes: Sequence[tuple[str, Route]], which: str) -> Spec:
@@ -181,10 +219,10 @@ def latencies(routes: Sequence[tuple[str, Route]], which: str) -> Spec:
     names, shares = [name for name, _ in routes], list(SHARES)
     axis = alt.Axis(labelLimit=190, ticks=False, domain=False, labelColor="var(--ink)", labelFontSize=12)
     y = alt.Y("route:N", sort=names, title=None, axis=axis, scale=alt.Scale(domain=names))
-    ticks = alt.Axis(labelExpr=_SECONDS, tickCount=5, labelOverlap=True)
+    ticks = alt.Axis(labelExpr=_SECONDS, values=_decades([value["seconds"] for value in values]), labelOverlap=True)
     x = alt.X("seconds:Q", title=None, scale=alt.Scale(type="log", padding=10), axis=ticks)
     colours = alt.Scale(domain=shares, range=[f"var(--q{at})" for at in range(len(shares))])
-    shapes = alt.Scale(domain=shares, range=["circle", "square", "triangle-up", "diamond", "stroke"])
+    shapes = alt.Scale(domain=shares, range=["circle", "square", "triangle-up", "diamond", _BAR])
     base = alt.Chart(alt.Data(values=values))
     line = base.mark_rule(color="var(--line)", strokeWidth=2).encode(y=y, x="min(seconds):Q", x2="max(seconds):Q")
     dots = base.mark_point(filled=True, size=75, opacity=1, strokeWidth=2, stroke="var(--ink)").encode(
@@ -195,3 +233,10 @@ def latencies(routes: Sequence[tuple[str, Route]], which: str) -> Spec:
         tooltip=["route:N", "text:N"],
     )
     return _spec(line + dots, 26 * len(names) + 4)
+
+
+def _decades(values: Sequence[float]) -> list[float]:
+    """Return the ticks of a logarithmic axis: powers of ten, and 2 and 5 times them if there are few."""
+    low, high = floor(log10(min(values))), ceil(log10(max(values)))
+    steps = (1, 2, 5) if high - low < 3 else (1,)
+    return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]

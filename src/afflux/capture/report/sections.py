@@ -139,7 +139,7 @@ class Sections:
         side = {">": "client", "<": "server"}.get(row["after_dir"], "unknown side")
         place = "" if row["after_offset"] is None else f", byte {count(row['after_offset'])}"
         return fill(
-            '<code>{type}</code> <span class="from">of the {side}{place}</span>',
+            '<code>{type}</code> <span class="from">from the {side}{place}</span>',
             type=self._text(row["after_type"]),
             side=side,
             place=place,
@@ -152,7 +152,7 @@ class Sections:
             fill("<b>{lasted}</b>", lasted=seconds(row["seconds"])),
             self._stream(row),
             self._code(row["route"]),
-            side if end is None else fill("{side} <code>{end}</code>", side=side, end=end),
+            side if end is None else fill('{side} <code class="end">{end}</code>', side=side, end=end),
             fill('<i class="key {cause}"></i>{did}', cause=self._cause(row["cause"]), did=did),
             self._after(row),
             self._clock(row["start"]),
@@ -209,7 +209,7 @@ class Sections:
         if key == OTHERS or isinstance(key, str):
             return "other routes"
         route, kind = key
-        shown = f"{clean(route, self._bounds.text // 3)} " if route is not None else ""
+        shown = "no route " if route is None else f"{clean(route, self._bounds.text // 3)} "
         return f"{shown}({kind or 'unknown'})"
 
     def latencies(self) -> Markup:
@@ -255,8 +255,8 @@ class Sections:
         side = {">": "client", "<": "server"}.get(row["dir"] or "", "")
         places = [f"byte {count(row['offset'])}" if row["offset"] is not None else ""]
         places += [f"packet {count(row['packet'])}" if row["packet"] is not None else ""]
-        places += [f"of {self._text(row['file'])}" if row["file"] is not None else ""]
-        of = fill('<span class="from">of the {side}</span>', side=side) if side else ""
+        places += [f"{self._text(row['file'])}" if row["file"] is not None else ""]
+        of = fill('<span class="from">from the {side}</span>', side=side) if side else ""
         several = "several: " if key == OTHERS else ""
         return [
             count(number),
@@ -270,7 +270,7 @@ class Sections:
             self._text(row["reason"]),
             self._text(row["expected"]),
             self._stream(row),
-            " ".join(filter(None, places)) or None,
+            ", ".join(filter(None, places)) or None,
         ]
 
     def streams(self) -> Markup:
@@ -344,8 +344,7 @@ class Sections:
     def _connection(self, row: Row) -> list[object]:
         content = self._text(row["content"] or row["protocol"])
         return [
-            self._code(row["client"]),
-            self._code(row["server"]),
+            *(fill('<code class="end">{end}</code>', end=self._text(row[side])) for side in ("client", "server")),
             f"{content} (one direction)" if row["one_way"] else content,
             {"fin": "FIN", "rst": "RST", "open": "still open", "dropped": "not followed"}.get(row["closing"]),
             *(size(row["client_bytes"]), size(row["server_bytes"]), count(row["streams"]), count(row["violations"])),
