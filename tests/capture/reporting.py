@@ -15,7 +15,14 @@ from afflux.capture.schemas import TABLES, schema
 START = 1_790_000_000_000_000
 "Microseconds since 1970."
 _DEFAULTS: dict[str, Any] = {
-    **{"conn": "Caaaaaaaaaaa", "stream": 5, "protocol": "rsocket", "kind": "stream", "requester": ">", "route": "prices"},
+    **{
+        "conn": "Caaaaaaaaaaa",
+        "stream": 5,
+        "protocol": "rsocket",
+        "kind": "stream",
+        "requester": ">",
+        "route": "prices",
+    },
     **{"dir": "<", "content": "rsocket", "client": "10.0.0.7:51000", "server": "10.0.0.9:7000", "closing": "fin"},
     **{"one_way": False, "file": "a.pcapng", "ended": "complete", "cause": "peer", "after_type": "PAYLOAD"},
     **{"after_dir": "<", "after_offset": 512, "resumed_by": "REQUEST_N", "event": "grant", "history": "Rppc"},
@@ -58,12 +65,12 @@ class Tables:
     def batch(self, table: str) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist(self.rows[table], table_schema(table))
 
-    def __call__(self, tables: frozenset[str]) -> Iterator[dict[str, pa.RecordBatch]]:
+    def __call__(self, tables: frozenset[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the tables, as the function that a report calls."""
         for table in sorted(tables):
-            yield {table: self.batch(table)}
+            yield table, self.batch(table)
 
-    def once(self) -> Iterator[dict[str, pa.RecordBatch]]:
+    def once(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield all tables, to be read once."""
         return self(frozenset(COLUMNS))
 
@@ -96,13 +103,22 @@ def stalled(route: str | None = "prices.EUR") -> Tables:
         *((2.517, "grant", 8, 16, 8), (2.537, "empty", 0, 16, 16)),
     ):
         made.add("credit", ts=at, event=event, n=n, granted=granted, used=used, balance=granted - used)
-    made.stream(7, (3.0, ">", "REQUEST_RESPONSE", None), (3.2, "<", "ERROR", None), kind="request", ended="error", code=0x201)
+    made.stream(
+        7, (3.0, ">", "REQUEST_RESPONSE", None), (3.2, "<", "ERROR", None), kind="request", ended="error", code=0x201
+    )
     for seconds in (0.01, 0.02, 0.2):
         made.add("latencies", kind="request", route="echo", first_s=seconds, total_s=seconds)
     made.add("latencies", kind="stream", route=route, first_s=0.01, total_s=2.6)
     made.add(
         *("violations",),
-        **{"ts": 3.1, "stream": 7, "type": "PAYLOAD", "offset": 800, "rule": "R-26", "reason": "more items than credit"},
+        **{
+            "ts": 3.1,
+            "stream": 7,
+            "type": "PAYLOAD",
+            "offset": 800,
+            "rule": "R-26",
+            "reason": "more items than credit",
+        },
         **{"expected": "at most 8 items", "kind": "state", "packet": 31, "dir": "<"},
     )
     return made

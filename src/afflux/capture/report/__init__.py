@@ -20,9 +20,9 @@ def write(source: Source, out: str | Path, *, title: str = "Capture report", bou
 
     Args:
         source: the tables. A directory with a directory of Parquet files for each table, as ``afflux spark decode
-            --out`` writes them. Or a function that is called twice, each time with names of tables, and returns batches
-            of them. Or batches: they are read once, and ladders and plots of credit show only the frames that fit into
-            ``bounds.kept_bytes``. Batches are dicts from names of tables to record batches.
+            --out`` writes them. Or a function that is called twice, each time with names of tables, and returns an
+            iterable of table names and record batches, as ``analyze`` does. Or such an iterable: it is read once, so
+            ladders and plots of credit show only the frames that fit into ``bounds.kept_bytes``.
         out: the file.
         title: the heading of the page.
         bounds: how much the page shows.

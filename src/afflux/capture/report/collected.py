@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.details import Details, Traffic
-from afflux.capture.report.source import COLUMNS, DETAILS, TABLES, Source, from_directory
+from afflux.capture.report.source import COLUMNS, DETAILS, TABLES, Batches, Source, from_directory
 from afflux.capture.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -40,37 +39,32 @@ def collect(source: Source, bounds: Bounds) -> Collected:
         source = from_directory(Path(source))
     if not callable(source):
         return _once(source, summary, traffic, bounds)
-    for batches in source(TABLES):
-        for table, batch in batches.items():
-            summary.take(table, batch)
+    for table, batch in source(TABLES):
+        summary.take(table, batch)
     details = Details(summary.ladders.rows, bounds)
-    for batches in source(DETAILS):
-        for table, batch in batches.items():
-            if table == "frames":
-                traffic.take(batch)
-            details.take(table, batch)
+    for table, batch in source(DETAILS):
+        if table == "frames":
+            traffic.take(batch)
+        details.take(table, batch)
     return Collected(summary, details, traffic)
 
 
-def _once(
-    source: Iterable[Mapping[str, pa.RecordBatch]], summary: Summary, traffic: Traffic, bounds: Bounds
-) -> Collected:
+def _once(source: Batches, summary: Summary, traffic: Traffic, bounds: Bounds) -> Collected:
     """Read the tables in one pass, and keep rows that the details may need, up to ``kept_bytes``."""
     kept: list[tuple[str, pa.RecordBatch]] = []
     size = unkept = 0
-    for batches in source:
-        for table, batch in batches.items():
-            summary.take(table, batch)
-            if table == "frames":
-                traffic.take(batch)
-            if table not in DETAILS:
-                continue
-            needed = batch.select(list(COLUMNS[table]))
-            size += needed.nbytes
-            if size <= bounds.kept_bytes:
-                kept.append((table, needed))
-            else:
-                unkept += batch.num_rows
+    for table, batch in source:
+        summary.take(table, batch)
+        if table == "frames":
+            traffic.take(batch)
+        if table not in DETAILS:
+            continue
+        needed = batch.select(list(COLUMNS[table]))
+        size += needed.nbytes
+        if size <= bounds.kept_bytes:
+            kept.append((table, needed))
+        else:
+            unkept += batch.num_rows
     details = Details(summary.ladders.rows, bounds)
     for table, batch in kept:
         details.take(table, batch)

@@ -104,9 +104,9 @@ def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: i
     ]
     x, below = _elapsed(alt), _elapsed(alt, "seconds since the first credit")
     base = alt.Chart(alt.Data(values=values)).encode(x=x)
-    given = base.mark_line(interpolate="step-after", color="var(--granted)", strokeWidth=1.75)
-    sent = base.mark_line(color="var(--used)", strokeWidth=1.75, strokeDash=[5, 2])
-    hover = base.mark_point(size=70, opacity=0).encode(y="sent:Q", tooltip=["s:Q", "granted:Q", "sent:Q"])
+    given = base.mark_line(interpolate="step-after", color="var(--granted)", strokeWidth=1.75, clip=True)
+    sent = base.mark_line(color="var(--used)", strokeWidth=1.75, strokeDash=[5, 2], clip=True)
+    hover = base.mark_point(size=70, opacity=0, clip=True).encode(y="sent:Q", tooltip=["s:Q", "granted:Q", "sent:Q"])
     lines = [given.encode(y=_items(alt, "granted", 4)), sent.encode(y="sent:Q"), hover]
     room = alt.Chart(alt.Data(values=left)).mark_area(color="var(--granted)", opacity=0.45)
     room = room.encode(x=below, y=_items(alt, "left", 2))
@@ -160,9 +160,9 @@ def traffic(timeline: Timeline, like: Timeline) -> Spec:
         x=_times(alt), y=y, color=alt.Color("side:N", scale=colours, legend=None)
     )
     area = base.mark_area(interpolate="step-after", opacity=0.1)
-    line = base.mark_line(interpolate="step-after", strokeWidth=1.5)
+    line = base.mark_line(interpolate="step-after", strokeWidth=1.5, clip=True)
     line = line.encode(strokeDash=alt.StrokeDash("side:N", scale=dashes, legend=None))
-    return _spec(area + line + base.mark_point(opacity=0, size=60).encode(tooltip=["time:N", "text:N"]), 180)
+    return _spec(area + line + base.mark_point(size=60, opacity=0, clip=True).encode(tooltip=["time:N", "text:N"]), 180)
 
 
 def stalling(timeline: Timeline, like: Timeline) -> Spec:

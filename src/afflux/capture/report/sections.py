@@ -170,7 +170,7 @@ class Sections:
         if not found:
             return Markup()
         return table(
-            "Stalls by cause",
+            "The causes and what they mean",
             ["Cause", ("Stalls", NUMBER), ("In all", NUMBER), ("Longest", NUMBER), "Meaning"],
             (
                 [
@@ -276,10 +276,10 @@ class Sections:
     def streams(self) -> Markup:
         """Return the streams that stalled most or failed, with their history."""
         summary = self._summary
-        kinds = ", ".join(
-            f"{count(number)} {clean(kind, 24)} {clean(ended, 24)}"
-            for (kind, ended), number in summary.kinds.most_common(12)
-        )
+        ends: dict[str, list[str]] = {}
+        for (kind, ended), number in summary.kinds.most_common(24):
+            ends.setdefault(kind, []).append(f"{count(number)} {clean(ended, 24)}")
+        kinds = "; ".join(f"{clean(kind, 24)} {', '.join(texts)}" for kind, texts in ends.items())
         text = fill("<p>Streams by kind and end: {kinds}.</p>\n", kinds=kinds or "none")
         if not summary.worst.rows:
             return text

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "DETAILS", "TABLES", "Batches", "Source", "from_directory"]
 
-Batches = Iterable[Mapping[str, "pa.RecordBatch"]]
-"Batches of rows by the name of their table, as ``afflux.capture.analyze`` yields them."
+Batches = Iterable[tuple[str, "pa.RecordBatch"]]
+"Names of tables, each with some of its rows, as ``afflux.capture.analyze`` yields them."
 Source = str | Path | Callable[[frozenset[str]], Batches] | Batches
 "A directory with a Parquet table in each subdirectory; a function from names of tables to batches; or batches."
 
@@ -70,10 +70,10 @@ def _place(path: Path, name: str) -> Path | None:
     return next((place for place in (path / name, path / f"{name}.parquet") if place.exists()), None)
 
 
-def _read(places: Mapping[str, Path]) -> Iterator[dict[str, pa.RecordBatch]]:
+def _read(places: Mapping[str, Path]) -> Iterator[tuple[str, pa.RecordBatch]]:
     for name, place in places.items():
         for batch in _batches(name, place):
-            yield {name: batch}
+            yield name, batch
 
 
 def _batches(name: str, place: Path) -> Iterator[Any]:
