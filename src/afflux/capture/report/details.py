@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.columns import Row, grouped, micros, numbers, rows
-from afflux.capture.report.creditline import CreditLine
 from afflux.capture.report.ladder import Ladder
 from afflux.capture.report.timeline import Timeline
 
@@ -49,7 +48,8 @@ class Details:
         elif table == "credit":
             for ladder, part in self._parts(batch):
                 for row in rows(part):
-                    ladder.credit.setdefault(row["dir"], CreditLine()).add(row)
+                    if row["dir"] in ladder.credit:
+                        ladder.credit[row["dir"]].add(row)
         elif table == "frames":
             for ladder, part in self._parts(batch):
                 ladder.frames(part)

@@ -68,7 +68,7 @@ class Ladder:
 
     def __init__(self, stream: Row, most: int) -> None:
         self.stream = stream
-        self.credit: dict[str, CreditLine] = {}
+        self.credit: dict[str, CreditLine] = {">": CreditLine(), "<": CreditLine()}
         "By the direction of the items."
         self.stalls: list[Row] = []
         "Rows of the table ``stalls``, in ascending order of time."
@@ -87,6 +87,9 @@ class Ladder:
         """Add stalls."""
         longest = sorted([*self.stalls, *rows], key=lambda row: -(row["seconds"] or 0))[:_STALLS]
         self.stalls = sorted(longest, key=lambda row: row["start"] or 0)
+        for side, line in self.credit.items():
+            mine = [(row["start"], row["stop"]) for row in self.stalls if row["dir"] == side]
+            line.stalls = [stall for stall in mine if None not in stall]
 
     def frames(self, batch: pa.RecordBatch) -> None:
         """Add frames in ascending order of time; those without a time are ignored."""
@@ -180,7 +183,7 @@ class Rows:
         return self.made
 
     def _arrow(self, arrow: Arrow) -> None:
-        held = [line.at(arrow.last) if (line := self.ladder.credit.get(side)) else None for side in "><"]
+        held = [self.ladder.credit[side].at(arrow.last) for side in "><"]
         self.made.append(
             [
                 *("f", arrow.first - self.start, arrow.last - arrow.first, arrow.dir, arrow.type, arrow.frames),

@@ -9,7 +9,7 @@ from importlib import import_module
 from math import ceil, floor, log10
 from typing import Any, Final
 
-from afflux.capture.report.creditline import CreditLine, thin
+from afflux.capture.report.creditline import CreditLine
 from afflux.capture.report.summary import CAUSES, Cause, Route
 from afflux.capture.report.timeline import Timeline
 from afflux.capture.report.words import clock, count, seconds, size
@@ -92,7 +92,7 @@ def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: i
         most: about how many points a line has.
     """
     alt = _altair()
-    start, points = line.points[0].ts, thin(line.points, most)
+    start, points = line.points[0].ts, line.shown(most)
     ceiling = 4 * max(1, max(point.used for point in points))
     values = [
         {"s": (point.ts - start) / 1e6, "granted": min(point.granted, ceiling), "sent": point.used} for point in points
