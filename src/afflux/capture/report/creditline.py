@@ -81,7 +81,7 @@ class CreditLine:
 
 
 def thin(points: list[Point], most: int) -> list[Point]:
-    """Return at most about this many points: of each of equal intervals the first, one with the least credit, the last."""
+    """Return about this many points: of each of equal intervals the first, one with the least credit, and the last."""
     if len(points) <= most:
         return points
     start, stop = points[0].ts, points[-1].ts

@@ -132,7 +132,7 @@ def _elapsed(alt: Any, title: str | None = None) -> Any:
 
 def _items(alt: Any, name: str, ticks: int) -> Any:
     axis = alt.Axis(tickCount=ticks, tickMinStep=1, format=",d", minExtent=_AXIS_WIDTH, maxExtent=_AXIS_WIDTH)
-    return alt.Y(f"{name}:Q", title="items" if name == "granted" else name, axis=axis)
+    return alt.Y(f"{name}:Q", stack=None, title="items" if name == "granted" else name, axis=axis)
 
 
 def _stalls(number: int) -> str:
