@@ -32,7 +32,7 @@
 
   // -- ladders
 
-  const WIDTH = 1040, LANE = 84, ROW = 25, TOP = 46, STALL = 44;
+  const WIDTH = 1040, LANE = 84, ROW = 25, TOP = 46, STALL = 44, PART = 28;
 
   const svg = (parent, tag, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -43,14 +43,18 @@
   };
   const heightOf = (row) => row[0] === "s" ? STALL : ROW;
 
+  // a part of a ladder, so that paper breaks between parts
   class Drawing {
-    constructor(ladder) {
+    constructor(ladder, from) {
       this.ladder = ladder;
-      this.height = TOP + ladder.rows.reduce((sum, row) => sum + heightOf(row), 0) + 12;
+      this.from = from;
+      this.rows = ladder.rows.slice(from, from + PART);
+      this.top = from ? 0 : TOP;
+      this.height = this.top + this.rows.reduce((sum, row) => sum + heightOf(row), 0);
       this.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       this.svg.setAttribute("viewBox", `0 0 ${WIDTH} ${this.height}`);
       this.svg.setAttribute("role", "img");
-      this.svg.setAttribute("aria-label", `Ladder of stream ${ladder.stream}, ${ladder.frames} frames; the table below has the same rows`);
+      this.svg.setAttribute("aria-label", `Ladder of stream ${ladder.stream}, rows ${from + 1} to ${from + this.rows.length}; the table below has the same rows`);
       // credit for items of the client is held by the client, on the left
       this.left = this.most(8) === null ? 110 : 240;
       this.right = WIDTH - (this.most(9) === null ? 110 : 190);
@@ -64,6 +68,17 @@
     }
 
     draw() {
+      if (!this.from) this.head();
+      for (const [, x] of this.lanes) svg(this.svg, "line", { x1: x, x2: x, y1: this.top, y2: this.height, class: "rail" });
+      let y = this.top;
+      this.rows.forEach((row, at) => {
+        ({ f: () => this.arrow(row, y, this.from + at), s: () => this.stall(row, y), o: () => this.omitted(row, y) })[row[0]]();
+        y += heightOf(row);
+      });
+      return this.svg;
+    }
+
+    head() {
       const { ladder, left, right } = this;
       for (const [x, side, anchor] of [[left, "client", "start"], [right, "server", "end"]]) {
         const dx = anchor === "end" ? 4 : -4;
@@ -72,14 +87,7 @@
       }
       for (const [, x, way] of this.lanes) {
         svg(this.svg, "text", { x: x + way * 2, y: 30, class: "faint", "text-anchor": way < 0 ? "end" : "start" }, "credit left");
-        svg(this.svg, "line", { x1: x, x2: x, y1: TOP - 6, y2: this.height - 8, class: "rail" });
       }
-      let y = TOP;
-      ladder.rows.forEach((row, at) => {
-        ({ f: () => this.arrow(row, y, at), s: () => this.stall(row, y), o: () => this.omitted(row, y) })[row[0]]();
-        y += heightOf(row);
-      });
-      return this.svg;
     }
 
     life(y, height, kind) {
@@ -163,7 +171,9 @@
     const start = new Date(ladder.start / 1000).toISOString().slice(11, 23);
     const words = `${count(shown)} of ${count(ladder.frames)} frames. Seconds since ${start} UTC. Thick arrows are several frames. ` +
       "Between two events of credit, the credit left is interpolated.";
-    place.replaceChildren(element("p", words, "note"), new Drawing(ladder).draw(), asTable(ladder));
+    const parts = [];
+    for (let from = 0; from < ladder.rows.length; from += PART) parts.push(new Drawing(ladder, from).draw());
+    place.replaceChildren(element("p", words, "note"), ...parts, asTable(ladder));
     root.dataset.ladder = String(ladder.at);
   };
   const streamsOf = (id) => ladders.filter((ladder) => ladder.conn === id);
