@@ -32,7 +32,7 @@
 
   // -- ladders
 
-  const WIDTH = 1040, LANE = 84, ROW = 25, TOP = 46, STALL = 44, PART = 28;
+  const WIDTH = 1040, LANE = 84, ROW = 25, TOP = 46, STALL = 44, PART = 14;
 
   const svg = (parent, tag, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
