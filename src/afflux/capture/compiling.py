@@ -8,6 +8,7 @@ is compiled once, and is kept in a cache beside its file where that can be writt
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
@@ -59,9 +60,9 @@ def build(function: _Function) -> _Function:
             from numba import njit
         except ImportError:  # an extra: fast
             return function
-        for marked in _MARKED:
+        for number, marked in enumerate(_MARKED):
             if marked not in _MADE:
-                _compile(marked, njit)
+                _compile(marked, njit, _fingerprint(_MARKED[: number + 1]))
     return cast("_Function", _MADE[plain])
 
 
@@ -70,18 +71,29 @@ def is_built(function: Callable[..., Any]) -> bool:
     return function in _MADE
 
 
-def _compile(plain: FunctionType, njit: Any) -> None:
+def _compile(plain: FunctionType, njit: Any, fingerprint: str) -> None:
     """Compile a function whose callees are compiled. It allocates nothing, so it need not count references, which
     would take most of its time."""
     scope = _SCOPES.setdefault(plain.__module__, dict(plain.__globals__))
     scope.update({n: _MADE[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in _MADE})
     copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
-    copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
+    copy.__module__, copy.__qualname__ = plain.__module__, f"{plain.__qualname__}_{fingerprint}"
     try:
         made = njit(_signature(plain), cache=True, _nrt=False)(copy)
     except RuntimeError:  # no directory for the cache
         made = njit(_signature(plain), _nrt=False)(copy)
     _MADE[plain] = scope[plain.__name__] = made
+
+
+def _fingerprint(functions: list[FunctionType]) -> str:
+    """Return a digest of functions and their constants. It is in the name under which the cache keeps a function, which
+    has the code of its callees in it: the cache itself sees only changes of the function's own file."""
+    found = blake2b(digest_size=6)
+    for function in functions:
+        code, scope = function.__code__, function.__globals__
+        numbers = [scope[name] for name in code.co_names if isinstance(scope.get(name), int)]
+        found.update(repr((code.co_code, code.co_consts, numbers)).encode())
+    return found.hexdigest()
 
 
 def _signature(function: FunctionType) -> str:

@@ -203,7 +203,7 @@ def carries(
         if part < 2:
             _uses_credit(rows, conns, frames, frame, row, way, credit, wrong, counts)
     starts(rows, conns, frames, frame, row, way)
-    if way == 1 and rows[row, ITEMS] == 0:
+    if way == 1 and rows[row, ITEMS] == 0 and (part >= 2 or kind == K_SESSION):
         starts(rows, conns, frames, frame, row, 0)
 
 

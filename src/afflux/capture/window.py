@@ -223,8 +223,9 @@ class Windows:
         self._followed = 0
 
     def take(self, packets: Packets, found: Segments, flow: Ints, keys: list[Key]) -> Table:
-        """Return for each packet of a batch how long both directions of its connection had been held back until then:
-        falling and rising, in nanoseconds, and whether bytes of it are missing so far. ``flow`` is the number of each segment's pair of ends in ``keys``."""
+        """Return for each packet of a batch how long both directions of its connection had been held back until then,
+        falling and rising, in nanoseconds, and whether bytes of it are missing so far. ``flow`` is the number of each
+        segment's pair of ends in ``keys``."""
         held = np.zeros((len(packets), 3), np.int64)
         if not len(found):
             return held

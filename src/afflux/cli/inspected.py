@@ -174,13 +174,13 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
     if not rows:
         return
     yield _title("Streams, the longest stall first", len(rows), summary.tallies["streams"])
-    yield "conn         stream  kind     items in  out credit in  out  ended    longest stall"
+    yield f"{'conn':<13}{'stream':<8}{'kind':<8}{'items in':>9}{'out':>5}{'credit':>8}{'out':>5}  {'ended':<11}longest stall"
     for row in rows:
         credit = ["-" if row[key] is None else _short(row[key]) for key in ("granted_in", "granted_out")]
-        longest = f"{_time(row['longest_stall_s'])} of {row['stalls']}" if row["stalls"] else "-"
+        longest = f"{_time(row['longest_stall_s'])}/{row['stalls']}" if row["stalls"] else "-"
         yield _fit(
-            f"{row['conn']:<12} {row['requester']}{row['stream']:<7}{row['kind'][:8]:<8}{_short(row['items_in']):>9}"
-            f"{_short(row['items_out']):>5}{credit[0]:>10}{credit[1]:>5}  {row['ended'][:8]:<8} {longest}"
+            f"{row['conn']:<12} {row['requester']}{row['stream']:<7}{row['kind'][:7]:<8}{_short(row['items_in']):>9}"
+            f"{_short(row['items_out']):>5}{credit[0]:>8}{credit[1]:>5}  {row['ended']:<11}{longest}"
         )
         route = f"{escaped(row['route'])}  " if row["route"] else ""
         yield _fit(f"    {route}{escaped(row['history'])}") if not detailed else f"    {route}{escaped(row['history'])}"

@@ -1,0 +1,146 @@
+"""``afflux inspect`` as a user runs it: text on a terminal, rows elsewhere, exit codes, wrong input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from afflux.capture.schemas import TABLES
+from afflux.protocols.rsocket.metadata import compose
+from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
+from tests.capture.writing import Talk, pcap
+from tests.cli.running import afflux
+
+SAID = [
+    (0, True, SETUP + asks(1, 1, metadata=compose(route="prices.\x1b[31meur"))),
+    (0, False, item(1)),
+    (1.5, True, grant(1, 1)),
+    (0.5, False, item(1) + item(1) + complete(1)),
+]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    other = Talk(client=("10.0.0.1", 50_000)).whole(b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n")
+    path = tmp_path / "stalled.pcap"
+    path.write_bytes(pcap([*packets(SAID), *other]))
+    return path
+
+
+def on_a_terminal(*words: str) -> str:
+    """What the command prints on a terminal."""
+    main, side = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "afflux", *words], stdout=side, stderr=subprocess.PIPE) as process:
+        os.close(side)
+        shown = b""
+        try:
+            while data := os.read(main, 65_536):
+                shown += data
+        except OSError:  # the other side has closed it
+            pass
+        os.close(main)
+        assert process.stderr is not None
+        assert process.stderr.read() == b"" and process.wait() == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_the_text_names_who_stopped_the_stream(capture: Path) -> None:
+    text = on_a_terminal("inspect", str(capture))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in text and "prices.\\x1b[31meur" in text
+    (worst,) = [line for line in lines if line.startswith("  1.50 s  peer")]
+    after = lines[lines.index(worst) + 1]
+    assert "after PAYLOAD <" in after and after.endswith("until REQUEST_N")
+    for shown in (
+        "stalled   1.50 s  peer      1 stall: the receiver granted no credit",
+        "not decoded: 1 not ours",
+        "item 3 with credit for 2",
+        "right: wait for REQUEST_N before the next item",
+        "SpNppp",
+    ):
+        assert shown in text
+
+
+def test_elsewhere_each_row_is_a_json_object(capture: Path) -> None:
+    rows = [json.loads(line) for line in afflux(["inspect", str(capture)]).stdout.splitlines()]
+    assert {row["table"] for row in rows} == {"connections", "streams", "stalls", "violations"}
+    for row in rows:
+        assert [*row] == ["table", *(column.name for column in TABLES[row["table"]])]
+    whole = json.loads(afflux(["inspect", "-o", "json", str(capture)]).stdout)
+    assert whole == rows
+    (stream,) = [row for row in rows if row["table"] == "streams"]
+    assert (stream["history"], stream["items_in"], stream["granted_in"]) == ("SpNppp", 3, 2)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_any_table_as_csv(table: str, capture: Path) -> None:
+    ran = afflux(["inspect", "--table", table, "-o", "csv", str(capture)])
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[0] == ",".join(column.name for column in TABLES[table])
+
+
+def test_options_choose_rows(capture: Path) -> None:
+    def rows(*options: str) -> list[dict[str, object]]:
+        return [json.loads(line) for line in afflux(["inspect", str(capture), *options]).stdout.splitlines()]
+
+    assert next(row for row in rows("--stall", "1s") if row["table"] == "stalls")["cause"] == "peer"
+    assert not [row for row in rows("--stall", "2s") if row["table"] == "stalls"]
+    assert {row["table"] for row in rows("--stream", "3")} == {"connections"}
+    conn = rows()[0]["conn"]
+    assert {row["conn"] for row in rows("--conn", str(conn))} == {conn}
+    assert not rows("--conn", "Cnone")
+
+
+def test_strict_exits_with_5(capture: Path, tmp_path: Path) -> None:
+    ran = afflux(["inspect", "--strict", str(capture)])
+    assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 1")
+    right = tmp_path / "right.pcap"
+    right.write_bytes(pcap(packets(SAID[:3])))
+    assert afflux(["inspect", "--strict", str(right)]).returncode == 0
+
+
+def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
+    capture.write_bytes(capture.read_bytes()[:-5])
+    ran = afflux(["inspect", str(capture)])
+    assert ran.returncode == 1 and "truncated at byte" in ran.stderr
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [row["kind"] for row in rows if row["table"] == "violations"] == ["state", "damaged"]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["nothing.pcap"], "file 'nothing.pcap' not found"),
+        (["--stall", "0"], "--stall expects a time above 0"),
+        (["--stall", "soon"], "invalid duration 'soon'"),
+        (["--table", "frames2", "-o", "csv"], "there is no table 'frames2'"),
+        (["-d", "x"], "-d expects PORT=NAME"),
+        (["-o", "hex"], "unsupported output hex"),
+    ],
+)
+def test_wrong_options_are_usage_errors(words: list[str], text: str, capture: Path) -> None:
+    given = words if words[0].endswith(".pcap") else [*words, str(capture)]
+    ran = afflux(["inspect", *given])
+    assert ran.returncode == 2 and text in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no capture")
+    ran = afflux(["inspect", str(tmp_path / "text")])
+    assert ran.returncode == 1 and "not a pcap or pcapng file" in ran.stderr
+
+
+def test_several_files_are_one_capture_in_the_order_of_time(tmp_path: Path) -> None:
+    whole = packets(SAID)
+    (tmp_path / "b.pcap").write_bytes(pcap(whole[:8]))
+    (tmp_path / "a.pcap").write_bytes(pcap(whole[8:]))
+    ran = afflux(["inspect", "--table", "streams", str(tmp_path / "a.pcap"), str(tmp_path / "b.pcap")])
+    (stream,) = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert (stream["history"], stream["ended"]) == ("SpNppp", "complete")
