@@ -224,6 +224,8 @@ def test_the_client_decides_where_its_first_bytes_are_there() -> None:
     late = Talk()
     both = [*late.open(), *late.send(False, SERVER), *late.send(True, CLIENT), *late.close()]
     assert len(Decoded(both)) == 81
+    batches = Decoded(both, chunk=300)
+    assert len(batches) == 81 and [made["ts"] for made in batches] == sorted(made["ts"] for made in batches)
 
 
 @pytest.mark.parametrize(

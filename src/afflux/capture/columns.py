@@ -211,7 +211,7 @@ class BatchReader:
         for number in numbers:
             events[number].conversation.handle(events[number])
             order += [number] * (len(self._settings.found) - len(order))
-        found, self._settings.found = self._settings.found, []
+        found = self._settings.taken()
         return found, order
 
     def _read(self, rows: _Rows, lanes: list[_Lane], time: Ints, kinds: Kinds) -> Frames:

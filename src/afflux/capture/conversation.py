@@ -61,10 +61,18 @@ class Settings:
     "Bytes of incomplete frames, of all connections."
     tally: Counter[str] = field(default_factory=Counter)
     "How many connections have each content, in words."
+    batch: int = 0
+    "Batches whose frames were taken."
     later: list[Event] | None = None
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
+
+    def taken(self) -> list[Found]:
+        """Return the frames of the current batch; the next one begins."""
+        found, self.found = self.found, []
+        self.batch += 1
+        return found
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
@@ -104,8 +112,8 @@ class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_probe", "_probed", "_sides", "_size", "_starts", "client", "connection",
-        "content", "detail", "frames", "idle", "protocol", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
+        "connection", "content", "detail", "frames", "idle", "protocol", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -121,7 +129,8 @@ class Conversation:
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
-        self._first: list[tuple[bool, bytes, int]] = []
+        self._first: list[tuple[bool, bytes, int, int]] = []
+        self._packet = 0
         self._starts: dict[bool, bytes] = {}
         self._heads: dict[bool, Head] = {}
         self._probe: Messages | None = None
@@ -169,6 +178,7 @@ class Conversation:
             self._event(Event(self, rising, side, None, 0, (0,), (packet,)))
             self.idle = not self._sides
         elif not self.settled and self._starts:
+            self._packet = packet
             self._decide(final=True)
 
     def _event(self, event: Event) -> None:
@@ -217,7 +227,8 @@ class Conversation:
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
-        self._first.append((rising, data, packet))
+        self._first.append((rising, data, packet, self.settings.batch))
+        self._packet = packet
         self._starts[rising] = self._starts.get(rising, b"") + data
         self._size += len(data)
         self._decide(final=self._size > self.settings.limits.first_frame_bytes)
@@ -311,10 +322,12 @@ class Conversation:
         self._replay({False: 0, True: 0})
 
     def _replay(self, skip: dict[bool, int]) -> None:
-        """Hand the bytes collected so far to the sides, without the first ``skip``."""
+        """Hand the bytes collected so far to the sides, without the first ``skip``. Packets of batches before this one
+        are not known any more: the one that decided stands for them."""
         self.settled = True
         first, self._first, self._starts, self._probe = self._first, [], {}, None
-        for rising, data, packet in first:
+        for rising, data, number, batch in first:
+            packet = number if batch == self.settings.batch else self._packet
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
             side = self._sides.get(rising)

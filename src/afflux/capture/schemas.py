@@ -47,6 +47,32 @@ _ROUTE: Final = Column(
     "route", "string", "The route of the request, from its routing metadata or the protocol's own name; null for none."
 )
 
+FRAMES: Final = (
+    _CONN,
+    Column("ts", "timestamp", "The time of the packet that completed the frame; null if the capture has none."),
+    _DIR,
+    Column("protocol", "string", "The protocol."),
+    Column("stream", "bigint", "The stream id; null for none."),
+    Column("type", "string", "The type of the frame, a number if it is unknown; null if the bytes do not show it."),
+    Column("flags", "array<string>", "The letters of the declared flags that are set."),
+    Column("n", "bigint", "The number of items granted; null for none."),
+    Column("metadata_len", "bigint", "Bytes of metadata; null for none."),
+    Column("data_len", "bigint", "Bytes of data; null for none."),
+    Column("code", "bigint", "The error code; null for none."),
+    Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
+    Column("length", "bigint", "Bytes of the frame, without a length prefix."),
+    Column("error", "struct<rule:string,reason:string>", "Why the frame is wrong; null if it is not."),
+    Column("fields", "string", "The other declared fields as a JSON object, without secrets."),
+    _FILE,
+    _PACKET,
+)
+
+PAYLOADS: Final = (
+    Column("metadata", "binary", "The metadata; null for none."),
+    Column("data", "binary", "The data; null for none."),
+)
+"The columns of ``frames`` with payloads, after the others."
+
 CONNECTIONS: Final = (
     _CONN,
     Column("file", "string", "The capture file with its first packet."),
@@ -173,6 +199,7 @@ VIOLATIONS: Final = (
 )
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "frames": FRAMES,
     "connections": CONNECTIONS,
     "streams": STREAMS,
     "credit": CREDIT,
@@ -184,8 +211,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
 
 
 @cache
-def schema(table: str) -> pyarrow.Schema:
-    """Return the Arrow schema of a table.
+def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
+    """Return the Arrow schema of a table, of ``frames`` with payloads on request.
 
     Raises:
         KeyError: there is no table of that name.
@@ -205,4 +232,4 @@ def schema(table: str) -> pyarrow.Schema:
         "array<string>": pa.list_(pa.string()),
         "struct<rule:string,reason:string>": pa.struct([("rule", pa.string()), ("reason", pa.string())]),
     }
-    return pa.schema([(column.name, types[column.type]) for column in TABLES[table]])
+    return pa.schema([(column.name, types[column.type]) for column in (*TABLES[table], *(PAYLOADS * payload))])
