@@ -12,20 +12,31 @@ import pyarrow.parquet as pq
 from afflux.capture.report.source import COLUMNS
 from afflux.capture.schemas import TABLES, schema
 
+HOSTILE = (
 START = 1_790_000_000_000_000
 "Microseconds since 1970."
 _DEFAULTS: dict[str, Any] = {
-    **{
-        "conn": "Caaaaaaaaaaa",
-        "stream": 5,
-        "protocol": "rsocket",
-        "kind": "stream",
-        "requester": ">",
-        "route": "prices",
-    },
-    **{"dir": "<", "content": "rsocket", "client": "10.0.0.7:51000", "server": "10.0.0.9:7000", "closing": "fin"},
-    **{"one_way": False, "file": "a.pcapng", "ended": "complete", "cause": "peer", "after_type": "PAYLOAD"},
-    **{"after_dir": "<", "after_offset": 512, "resumed_by": "REQUEST_N", "event": "grant", "history": "Rppc"},
+    "conn": "Caaaaaaaaaaa",
+    "stream": 5,
+    "protocol": "rsocket",
+    "kind": "stream",
+    "requester": ">",
+    "route": "prices",
+    "dir": "<",
+    "content": "rsocket",
+    "client": "10.0.0.7:51000",
+    "server": "10.0.0.9:7000",
+    "closing": "fin",
+    "one_way": False,
+    "file": "a.pcapng",
+    "ended": "complete",
+    "cause": "peer",
+    "after_type": "PAYLOAD",
+    "after_dir": "<",
+    "after_offset": 512,
+    "resumed_by": "REQUEST_N",
+    "event": "grant",
+    "history": "Rppc",
 }
 
 
@@ -86,8 +97,13 @@ def stalled(route: str | None = "prices.EUR") -> Tables:
     """One connection; stream 5 stalls for 2.5 seconds without credit, and stream 7 breaks a rule."""
     made = Tables()
     made.add(
-        *("connections",),
-        **{"opened": 0, "closed": 4, "client_bytes": 900, "server_bytes": 40_000, "frames": 22, "streams": 2},
+        "connections",
+        opened=0,
+        closed=4,
+        client_bytes=900,
+        server_bytes=40_000,
+        frames=22,
+        streams=2,
         violations=1,
     )
     items = [(0.01 + at / 1000, "<", "PAYLOAD", None) for at in range(8)]
@@ -95,7 +111,12 @@ def stalled(route: str | None = "prices.EUR") -> Tables:
     made.stream(
         5,
         *((0.0, ">", "REQUEST_STREAM", 8), *items, (2.517, ">", "REQUEST_N", 8), *later),
-        **{"route": route, "items_in": 16, "stalls": 1, "stalled_s": 2.5, "longest_stall_s": 2.5, "history": "Rppp…"},
+        route=route,
+        items_in=16,
+        stalls=1,
+        stalled_s=2.5,
+        longest_stall_s=2.5,
+        history="Rppp…",
     )
     made.add("stalls", stream=5, route=route, start=0.017, stop=2.517, seconds=2.5)
     for at, event, n, granted, used in (
@@ -110,15 +131,28 @@ def stalled(route: str | None = "prices.EUR") -> Tables:
         made.add("latencies", kind="request", route="echo", first_s=seconds, total_s=seconds)
     made.add("latencies", kind="stream", route=route, first_s=0.01, total_s=2.6)
     made.add(
-        *("violations",),
-        **{
-            "ts": 3.1,
-            "stream": 7,
-            "type": "PAYLOAD",
-            "offset": 800,
-            "rule": "R-26",
-            "reason": "more items than credit",
-        },
-        **{"expected": "at most 8 items", "kind": "state", "packet": 31, "dir": "<"},
+        "violations",
+        ts=3.1,
+        stream=7,
+        type="PAYLOAD",
+        offset=800,
+        rule="R-26",
+        reason="more items than credit",
+        expected="at most 8 items",
+        kind="state",
+        packet=31,
+        dir="<",
     )
     return made
+
+
+def hostile() -> Tables:
+    """Tables in which every text is hostile."""
+    tables = stalled(HOSTILE)
+    for rows in tables.rows.values():
+        for row in rows:
+            for name, value in row.items():
+                if isinstance(value, str) and name not in ("conn", "dir", "requester", "event"):
+                    row[name] = HOSTILE
+    tables.rows["stalls"].append(tables.rows["stalls"][0] | {"cause": "peer"})
+    return tables

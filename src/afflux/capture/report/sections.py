@@ -210,7 +210,7 @@ class Sections:
             return "other routes"
         route, kind = key
         shown = "no route " if route is None else f"{clean(route, self._bounds.text // 3)} "
-        return f"{shown}({kind or 'unknown'})"
+        return f"{shown}({clean(kind or 'unknown', 24)})"
 
     def latencies(self) -> Markup:
         """Return the tables of latencies."""
