@@ -13,6 +13,9 @@ from afflux.capture.report.source import COLUMNS
 from afflux.capture.schemas import TABLES, schema
 
 HOSTILE = (
+    """</script><script>document.title='owned'</script>"'><img src=x onerror=alert(1)>\x1b[31m=cmd()|'/C'!A1\u202e{x}"""
+)
+"A text that tries to become markup, a script, a colour, a formula or a template."
 START = 1_790_000_000_000_000
 "Microseconds since 1970."
 _DEFAULTS: dict[str, Any] = {

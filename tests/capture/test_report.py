@@ -28,8 +28,6 @@ from tests.capture.reporting import Tables, hostile, stalled
 
 LARGEST = 2_500_000
 "Bytes of the largest page; 900,000 are the libraries of the plots."
-    """</script><script>document.title='owned'</script>"'><img src=x onerror=alert(1)>\x1b[31m=cmd()|'/C'!A1\u202e{x}"""
-)
 
 
 class Page(HTMLParser):
