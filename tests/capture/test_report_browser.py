@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian, Ubuntu: apt-get install chromium)"),
 ]
+
+
+class Tags(HTMLParser):
+    """The elements of a page, in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
 
 
 def opened(tables: Tables, place: Path, mark: str = "") -> tuple[str, list[str]]:
@@ -61,8 +74,9 @@ def test_hostile_texts_do_not_run(tmp_path: Path) -> None:
     page, console = opened(hostile(), tmp_path)
     assert console == []
     assert "<title>a.pcapng</title>" in page
-    assert "<img" not in page
-    assert page.count("<script") == 3
+    tags = Tags(page).found
+    assert tags.count("script") == 3
+    assert "img" not in tags
     assert 'data-plots="' in page
     assert 'data-ladder="' in page
 
