@@ -119,17 +119,19 @@ class Ledger:
             ended, letters = _room(2 * size, slots.WIDTH), np.zeros((2 * size, slots.HISTORY), np.uint8)
             credit, stalls = _room(4 * size, names.CREDIT_WIDTH), _room(4 * size, names.STALL_WIDTH)
             wrong, counts = _room(5 * size, names.WRONG_WIDTH), np.zeros(4, np.int64)
-            results = (ended, letters, credit, stalls, wrong, counts)
             self._applied += size
             apply = kernels.apply if self._applied < FEW else build(kernels.apply)
-            apply(*self._state, self._conns, table, start, stop, *results, self._stall)
+            apply(
+                *self._state, self._conns, table, start, stop, ended, letters, credit, stalls, wrong, counts,
+                self._stall,
+            )  # fmt: skip
             e, c, s, w = counts.tolist()
             cases += [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
             parts.append((ended[:e].copy(), letters[:e].copy(), credit[:c].copy(), stalls[:s].copy()))
         if not parts:
             return _nothing()
-        whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(part) for part in zip(*parts, strict=True))
-        return Findings(*whole, cases, table)
+        ended, letters, credit, stalls = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Findings(ended, letters, credit, stalls, cases, table)
 
     def close(
         self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
@@ -158,8 +160,8 @@ class Ledger:
             self._stall,
         )  # fmt: skip
         self._free.append(number)
-        counted = (names.FRAMES, names.STREAMS, names.WRONG)
-        ending = Ending(*(int(state[column]) for column in counted), follower.setup)
+        frames, streams, wrong = (int(state[column]) for column in (names.FRAMES, names.STREAMS, names.WRONG))
+        ending = Ending(frames, streams, wrong, follower.setup)
         e, _, s, _ = counts.tolist()
         return Findings(ended[:e], letters[:e], nothing, stalls[:s], [], nothing), ending
 

@@ -109,6 +109,7 @@ class Analysis:
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
+        self._payload = payload
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
@@ -143,6 +144,8 @@ class Analysis:
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
+        if len(frames) and "frames" in self.tables:
+            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
             connection = conversation.connection

@@ -268,11 +268,22 @@ class Windows:
         part = slice(start, stop)
         flags = found.flags[part]
         seq = (found.seq[part] + (flags & SYN != 0)) & 0xFFFF_FFFF
-        columns = (rows[part], found.rising[part].astype(np.int64), time[part], seq, found.ack[part], flags)
-        more = ((found.size + found.cut)[part], found.window[part], found.scale[part], found.mss[part])
         self._followed += stop - start
         function = build(follow) if self._followed >= _FEW or is_built(follow) else follow
-        function(self._table, *(np.ascontiguousarray(column) for column in (*columns, *more)), out[part])
+        function(
+            self._table,
+            np.ascontiguousarray(rows[part]),
+            found.rising[part].astype(np.int64),
+            time[part],
+            seq,
+            found.ack[part],
+            flags,
+            (found.size + found.cut)[part],
+            found.window[part],
+            found.scale[part],
+            found.mss[part],
+            out[part],
+        )
 
     def _row(self, key: Key) -> int:
         """Return the row of a connection; the least recently used one is given up if there are too many."""
@@ -315,6 +326,7 @@ class Windows:
         state = self._table[row].tolist()
         more = [max(0, end - since) if since >= 0 else 0 for since in state[SINCE : SINCE + 2]]
         closes = state[CLOSES : CLOSES + 2]
-        pairs = (tuple(state[column : column + 2]) for column in (COUNT, SENT, REPEATED))
+        counts, sent, repeated = ((state[column], state[column + 1]) for column in (COUNT, SENT, REPEATED))
         closing = "rst" if 2 in closes else "fin" if closes == [1, 1] else ""
-        return Seen((state[HELD] + more[0], state[HELD + 1] + more[1]), *pairs, state[LAST], closing)
+        held = (state[HELD] + more[0], state[HELD + 1] + more[1])
+        return Seen(held, counts, sent, repeated, state[LAST], closing)

@@ -17,9 +17,9 @@ __all__ = ["Summary", "page"]
 WIDTH: Final = 80
 CAUSES: Final = {
     "peer": "the receiver granted no credit",
-    "transport": "credit, but the receiver's window or the network was full",
-    "producer": "credit and room, but the sender sent nothing",
-    "local": "credit and room, but the sender sent other streams",
+    "transport": "the receiver's window or the network full",
+    "producer": "credit and room, and nothing sent",
+    "local": "credit and room, other streams sent",
     "lease": "the requester waited for a lease",
 }
 "The causes of stalls, in words."
@@ -174,7 +174,7 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
     if not rows:
         return
     yield _title("Streams, the longest stall first", len(rows), summary.tallies["streams"])
-    yield f"{'conn':<13}{'stream':<8}{'kind':<8}{'items in':>9}{'out':>5}{'credit':>8}{'out':>5}  {'ended':<11}longest stall"
+    yield "conn         stream  kind     items in  out  credit  out  ended      longest/all"
     for row in rows:
         credit = ["-" if row[key] is None else _short(row[key]) for key in ("granted_in", "granted_out")]
         longest = f"{_time(row['longest_stall_s'])}/{row['stalls']}" if row["stalls"] else "-"

@@ -150,8 +150,10 @@ class Meanings:
     "By the name of the frame."
     rules: Mapping[Broken, Rule]
     "The rule for each case that the protocol forbids; the observer does not look for the others."
-    route: Callable[[bytes | None, Mapping[str, Any], Mapping[str, Any]], str | None] = lambda *_: None
-    "Returns the route from the metadata and the fields of the opening frame, and the fields of the setup."
+    route: Callable[[bytes | None, Mapping[str, Any]], str | None] = lambda *_: None
+    "Returns the name that the opening frame asks for, from its metadata and its other fields; None for none."
+    routed: bool = False
+    "Requests have routes in their metadata, of the type that the setup names."
     odd: bool | None = None
     "Whether the client's stream ids are odd; None if ids do not show the side."
     ordered: bool = False

@@ -11,7 +11,7 @@ from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 __all__ = ["MEANINGS"]
 
 
-def _channel(metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str, Any]) -> str | None:
+def _channel(metadata: bytes | None, fields: Mapping[str, Any]) -> str | None:
     return None if metadata is None else metadata.decode("utf-8", "replace")
 
 

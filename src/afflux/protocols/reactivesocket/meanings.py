@@ -6,7 +6,6 @@ from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import FRAMES, rules
-from afflux.protocols.rsocket.meanings import route
 
 __all__ = ["MEANINGS"]
 
@@ -36,7 +35,7 @@ MEANINGS: Final = Meanings(
         stream="R-36",
     )
     | {Broken.PARITY: ("R-11", "use even ids for streams of the client, odd ids for the server's")},
-    route=route,
+    routed=True,
     odd=False,
     free=True,
     together=True,

@@ -13,7 +13,7 @@ _HELLO: Final = Act.CONNECTION | Act.FIRST
 _SUBSCRIBES: Final = Act.OPEN | Act.GRANT | Act.ASKER | Act.ZERO
 
 
-def _publisher(metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str, Any]) -> str | None:
+def _publisher(metadata: bytes | None, fields: Mapping[str, Any]) -> str | None:
     name = fields.get("publisher")
     return None if name is None else str(name)
 

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from afflux.core.errors import Violation
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import FRAMES, rules
-from afflux.protocols.rsocket.metadata.mime import COMPOSITE_MIME
-from afflux.protocols.rsocket.metadata.view import route_of
 
-__all__ = ["MEANINGS", "route"]
+__all__ = ["MEANINGS"]
 
 _PART: Final = {"F": Act.FOLLOWS, "C": Act.COMPLETE}
-
-
-def route(metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str, Any]) -> str | None:
-    """Return the route of a request; None if it has none, or its metadata cannot be read."""
-    if not metadata:
-        return None
-    try:
-        return route_of(metadata, metadata_mime=setup.get("metadata_mime") or COMPOSITE_MIME)
-    except Violation:
-        return None
 
 
 MEANINGS: Final = Meanings(
@@ -50,7 +36,7 @@ MEANINGS: Final = Meanings(
         stream="R-32",
     )
     | {Broken.PARITY: ("R-8", "use odd ids for streams of the client, even ids for the server's")},
-    route=route,
+    routed=True,
     odd=True,
     ordered=True,
     free=True,

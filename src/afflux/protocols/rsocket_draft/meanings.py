@@ -12,8 +12,8 @@ __all__ = ["MEANINGS"]
 
 MEANINGS: Final = replace(
     V1,
-    frames=V1.frames
-    | {
+    frames={
+        **V1.frames,
         "SETUP": Meaning("s", Act.CONNECTION | Act.FIRST | Act.CLIENT),
         "SETUP_OK": Meaning("o", Act.CONNECTION | Act.SERVER),
         "LEASE": Meaning("l", Act.CONNECTION),
