@@ -22,6 +22,7 @@ from tools.frame_pages import field_docs, frame_page, reference_page
 from tools.specs import linked, owner_of
 
 import afflux
+from afflux.capture import schemas
 from afflux.cli.exits import code_of
 from afflux.core import limits
 from afflux.core.errors import RemoteProtocolError
@@ -72,6 +73,13 @@ The engine executes these tables, and the tests cover every cell. A stream has t
 IN is received. A stream with answers only is half closed from the start: its requester starts in OUT_DONE and its
 responder in IN_DONE. Inputs whose names start with APP come from the application, the others from the peer, the clock
 or the transport. A rule that is only a number, such as 3.1, is a section of the specification.
+"""
+
+_ABOUT_TABLES = """\
+`afflux inspect` and `afflux.capture.analyze` make these tables of captures; types are those of Spark SQL. `conn` and
+`stream` join the tables. `>` is what the client sends, the side that opened the connection, and `<` what the server
+sends. [How to find who stopped a stream](../how-to/inspect.md) explains causes and rules. For Jmux, credit is in bytes
+(its ration); for the others, in items.
 """
 
 _ABOUT_LIMITS = """\
@@ -137,6 +145,7 @@ def _pages() -> dict[str, str]:
         "api.md": _api(),
         "engine.md": _engine(),
         "limits.md": _limits(),
+        "capture-tables.md": _capture_tables(),
         "modules.md": _modules(),
         "rsocket.md": _rsocket(),
         "jmux.md": _wire(JMUX),
@@ -175,6 +184,7 @@ def _index() -> str:
   [reactive-streams-io.md](reactive-streams-io.md), [limit-stream.md](limit-stream.md): the same for the other
   protocols.
 - [limits.md](limits.md): every limit, its values in three profiles, and its reason word.
+- [capture-tables.md](capture-tables.md): the tables that captures become, and every column.
 """
 
 
@@ -245,6 +255,14 @@ def _directive(name: str, **options: Any) -> str:
 def _joined(parts: list[str]) -> str:
     """Join the parts of a page with empty lines."""
     return "\n".join(part if part.endswith("\n") else part + "\n" for part in parts if part)
+
+
+def _capture_tables() -> str:
+    found = ["# Tables of captures", _note("`src/afflux/capture/schemas.py`"), _ABOUT_TABLES]
+    for name, columns in schemas.TABLES.items():
+        rows = [f"|`{column.name}`|{column.type.upper()}|{column.doc}|" for column in columns]
+        found += [f"## {name}", "\n".join(["|Column|Type|Meaning|", "|---|---|---|", *rows])]
+    return _joined(found)
 
 
 def _limits() -> str:

@@ -17,6 +17,7 @@ from afflux.capture.batches import FrameBatches
 from afflux.capture.websocket import unmasked
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
+from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
 from tests.capture.writing import Packet, Talk, pcap
 from tests.cli.test_decode import BOTH
@@ -372,6 +373,13 @@ def test_bytes_missing_in_a_websocket_stop_its_side() -> None:
     del packets[-4]
     found = Decoded(packets)
     assert "100 bytes are missing" in found.side(False)[-1]["error"]["reason"]
+
+
+def test_the_text_of_an_error_is_not_what_is_wrong_with_its_frame() -> None:
+    """onError of reactive-streams-io has a field of that name."""
+    ours, theirs = (b"".join(side) for side in BOTH["rsio"][:2])
+    found = Decoded(Talk().whole(ours, theirs + rsio.OnError(subscriber=1, error="full").encode()))
+    assert (found[-1]["type"], found[-1]["error"], found[-1]["fields"]) == ("onError", None, {"error": "full"})
 
 
 # -- bounds and garbage ----------------------------------------------------------------------------------------------

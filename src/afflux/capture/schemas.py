@@ -44,7 +44,10 @@ _KIND: Final = Column(
     "have its first frame.",
 )
 _ROUTE: Final = Column(
-    "route", "string", "The route of the request, from its routing metadata or the protocol's own name; null for none."
+    "route",
+    "string",
+    "The route of the request, from its routing metadata or the protocol's own name; null for none, and beyond "
+    "`capture_streams` different ones.",
 )
 
 FRAMES: Final = (
@@ -112,9 +115,7 @@ STREAMS: Final = (
     Column("first", "timestamp", "The time of its first frame."),
     Column("last", "timestamp", "The time of its last frame."),
     Column("items_in", "bigint", "Items sent to the requester."),
-    Column(
-        "items_out", "bigint", "Items sent by the requester; the request itself is not counted, except in a channel."
-    ),
+    Column("items_out", "bigint", "Items sent by the requester; a request is none, except in a channel."),
     Column("bytes_in", "bigint", "Bytes of data and metadata in the frames with those items, towards the requester."),
     Column("bytes_out", "bigint", "Bytes of data and metadata that the requester sent, its request included."),
     Column("granted_in", "bigint", "Credit that the requester granted; null if the protocol has none for this kind."),
@@ -122,8 +123,8 @@ STREAMS: Final = (
     Column(
         "ended",
         "string",
-        "`complete`, `error`, `cancel`, `connection` (it ended first), `open` (at the end of the capture) or "
-        "`dropped` (too many live streams to follow).",
+        "`complete`, `error`, `cancel`, `connection` (it ended first) or `open` (at the end of the capture, or "
+        "when there were more live streams than `capture_streams`).",
     ),
     Column("code", "bigint", "The error code; null for none."),
     Column("stalls", "bigint", "Rows of the table `stalls`."),

@@ -17,13 +17,14 @@ import numpy as np
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.decoding import end_text
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
+from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.reading import Capture
 from afflux.capture.schemas import TABLES, schema
+from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
 from afflux.capture.wording import explained
@@ -48,10 +49,12 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log")
+    __slots__ = ("_ended", "_log", "file")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[Conversation]) -> None:
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
         super().__init__(connection, settings)
+        self.file = file
+        "The file in which it begins."
         self._ended: set[bool] = set()
         self._log = log
 
@@ -71,9 +74,10 @@ class Analysis:
         limits: the bounds of a capture; ``Limits.server()`` by default.
         entries: the protocols that are recognized; all by default.
         ports: the protocol of a server's port, used where the first bytes decide nothing.
-        tables: the tables that are wanted; all of ``TABLES`` by default.
+        tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
 
     Raises:
         ValueError: there is no table of such a name, or ``stall_s`` is not above 0.
@@ -90,26 +94,28 @@ class Analysis:
         tables: Iterable[str] | None = None,
         payload: bool = False,
         stall_s: float = STALL,
+        secrets: Secrets | None = None,
     ) -> None:
-        self.tables = frozenset(TABLES if tables is None else tables)
+        self.tables = frozenset(TABLES.keys() - {"frames"} if tables is None else tables)
         if unknown := self.tables - TABLES.keys():
             raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
         if not stall_s > 0:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
+        self._payload = payload
         self.limits = Limits.server() if limits is None else limits
-        self._ended: list[Conversation] = []
+        self._ended: list[_Watched] = []
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
             ports=ports,
             payload=True,
-            make=lambda connection, settings: _Watched(connection, settings, self._ended),
+            secrets=secrets,
+            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
-        self._payload = payload
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
@@ -144,7 +150,7 @@ class Analysis:
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
-        if len(frames) and "frames" in self.tables:
+        if "frames" in self.tables and len(frames):
             found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
@@ -210,20 +216,20 @@ class Analysis:
         }
 
     def _connection(
-        self, found: dict[str, list[Any]], conversation: Conversation, ending: Ending | None, seen: Seen | None,
+        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
         final: bool,
     ) -> None:  # fmt: skip
         """Add the row of a connection that has ended."""
         connection = conversation.connection
         if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
             made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                              reason=conversation.text, file=self.file)  # fmt: skip
+                              reason=conversation.text, file=conversation.file)  # fmt: skip
             found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
         if "connections" not in self.tables:
             return
         made = _connection_row(conversation, ending, seen, final)
         made["closed"] = _micros(seen.last if seen is not None else self.last)
-        made["file"] = self.file
+        made["file"] = conversation.file
         found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
@@ -241,6 +247,7 @@ def analyze(
     ports: Mapping[int, ProtocolEntry] | None = None,
     payload: bool = False,
     stall_s: float = STALL,
+    secrets: Secrets | None = None,
     chunk: int = CHUNK,
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the tables of captures: the name of a table, and some of its rows. All files are one capture; those with a
@@ -248,12 +255,13 @@ def analyze(
 
     Args:
         files: one or more names of files, or files open for reading bytes.
-        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all by default.
+        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all but ``frames`` by default.
         limits: the bounds of a capture; ``Limits.server()`` by default.
         entries: the protocols that are recognized; all by default.
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        secrets: decrypt TLS; None for those in the captures.
         chunk: bytes of a file in a batch.
 
     Raises:
@@ -261,11 +269,12 @@ def analyze(
         OSError: a file cannot be read.
         ValueError, Unsupported, MissingExtra: see ``Analysis``.
     """
-    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s)
+    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets)
     with ExitStack() as stack:
         for name, file in _in_order(files, stack):
             analysis.file = name
             capture = Capture(file, limits=analysis.limits, chunk=chunk)
+            analysis.batches.use(capture)
             for packets in capture:
                 yield from analysis.take(packets).items()
             if capture.problem is not None:

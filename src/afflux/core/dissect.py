@@ -40,6 +40,8 @@ RECORD_KEYS = (
 )
 "The keys of every record, in order; ``metadata`` and ``data`` follow when they are requested."
 _EMPTY: dict[str, Any] = dict.fromkeys(RECORD_KEYS)
+_COLUMNS = frozenset(("stream", "n", "code"))
+"The fields that have a key of their own; a field of another name is under ``fields``, even if it is called error."
 _WHERE = frozenset(("ts", "conn", "dir", "offset", "length"))
 
 
@@ -64,7 +66,7 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
             row[f"{column}_len"] = None if value is None else len(value)
             if payload != "none":
                 shown[column] = None if value is None else _text(value, payload)
-        elif (column or field.name) in row:
+        elif (column or field.name) in _COLUMNS:
             row[column or field.name] = value
         else:
             fields[field.name] = _field(value, field.kind, payload)
