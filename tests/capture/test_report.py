@@ -72,7 +72,7 @@ def test_the_page_begins_with_who_stopped_which_stream(tmp_path: Path) -> None:
     assert "The stall began after PAYLOAD from the server, byte 512 at 14:13:20.017000" in page.text
     order = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert order[:6] == ["stalls", "causes", "credit", "traffic", "latencies", "violations"]
-    assert "R-26 state" in page.text
+    assert "too-many-items state" in page.text
     assert "at most 8 items" in page.text
     assert "echo (request) 3 20.0 ms 200 ms 200 ms 200 ms 200 ms" in page.text
 
@@ -82,8 +82,14 @@ def test_the_page_begins_with_who_stopped_which_stream(tmp_path: Path) -> None:
     [
         ("peer", "The client 10.0.0.7:51000 stopped stream 5 ( prices.EUR ) for 2.50 s : it granted no credit"),
         ("transport", "The client 10.0.0.7:51000 stopped stream 5 ( prices.EUR ) for 2.50 s : it did not empty its"),
-        ("producer", "The server 10.0.0.9:7000 stopped stream 5 ( prices.EUR ) for 2.50 s : it sent nothing"),
-        ("local", "The server 10.0.0.9:7000 stopped stream 5 ( prices.EUR ) for 2.50 s : it sent other streams"),
+        (
+            "producer",
+            "The server 10.0.0.9:7000 stopped stream 5 ( prices.EUR ) for 2.50 s : it had credit, and sent nothing",
+        ),
+        (
+            "local",
+            "The server 10.0.0.9:7000 stopped stream 5 ( prices.EUR ) for 2.50 s : it sent frames of other streams",
+        ),
         ("lease", "The server 10.0.0.9:7000 stopped stream 5 ( prices.EUR ) for 2.50 s : it granted no lease"),
     ],
 )
@@ -188,7 +194,7 @@ def test_ten_thousand_streams_and_a_long_one(tmp_path: Path) -> None:
         if stall:
             tables.add("stalls", stream=2 * at + 1, start=at / 100, stop=at / 100 + at / 1e3, seconds=at / 1e3)
         tables.add("latencies", route=f"route.{at}", first_s=at / 1e4, total_s=None)
-        tables.add("violations", stream=2 * at + 1, rule=f"R-{at}", type="PAYLOAD", ts=1, offset=at, kind="state")
+        tables.add("violations", stream=2 * at + 1, rule=f"rule-{at}", type="PAYLOAD", ts=1, offset=at, kind="state")
     long = [(at / 1000, "><"[at % 2], ("REQUEST_N", "PAYLOAD")[at % 2], 1 - at % 2 or None) for at in range(20_000)]
     tables.stream(40_001, *long, stalls=1, stalled_s=99, longest_stall_s=99)
     for at in range(20_000):

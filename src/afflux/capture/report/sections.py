@@ -203,14 +203,7 @@ class Sections:
     def routes(self) -> list[tuple[str, Route]]:
         """Return the routes with the most requests, each with its name."""
         largest = self._summary.routes.largest(lambda route: route.requests)
-        return [(self._route(key), route) for key, route in largest[: self._bounds.routes]]
-
-    def _route(self, key: tuple[str | None, str | None] | str) -> str:
-        if key == OTHERS or isinstance(key, str):
-            return "other routes"
-        route, kind = key
-        shown = "no route " if route is None else f"{clean(route, self._bounds.text // 3)} "
-        return f"{shown}({clean(kind or 'unknown', 24)})"
+        return [(_route(key, self._bounds.text // 3), route) for key, route in largest[: self._bounds.routes]]
 
     def latencies(self) -> Markup:
         """Return the tables of latencies."""
@@ -218,20 +211,14 @@ class Sections:
         if not routes:
             return Markup("<p>No requests.</p>\n")
         columns: list[str | tuple[str, str]] = ["Route", ("Count", NUMBER), *((share, NUMBER) for share in SHARES)]
-        first = table("From the request to the first answer", columns, self._shares(routes, "first"))
-        total = table("From the request to the end", columns, self._shares(routes, "total"))
+        first = table("From the request to the first answer", columns, _shares(routes, "first"))
+        total = table("From the request to the end", columns, _shares(routes, "total"))
         note = fill(
             '<p class="note">Percentiles are exact to {precision} %; the maximum is exact.</p>\n',
             precision=f"{PRECISION * 100:.1f}",
         )
         shown = len(self._summary.routes.values)
         return join((first, total, self._left_out(len(routes), shown, "routes, those with the most requests"), note))
-
-    @staticmethod
-    def _shares(routes: list[tuple[str, Route]], which: str) -> Iterator[list[object]]:
-        for name, route in routes:
-            found: Percentiles = getattr(route, which)
-            yield [name, count(found.count), *(seconds(found.at(share)) for share in SHARES.values())]
 
     # -- violations, streams, connections -------------------------------------------------------------------
 
@@ -376,3 +363,19 @@ class Sections:
         if found.summary.totals["lost_bytes"]:
             lines.append(f"The capture lacks {size(found.summary.totals['lost_bytes'])} of the connections.")
         return fill("<ul>{lines}</ul>\n", lines=join(fill("<li>{line}</li>", line=line) for line in lines))
+
+
+def _route(key: tuple[str | None, str | None] | str, most: int) -> str:
+    """Return the name of a route and its kind, the route cut after ``most`` characters."""
+    if key == OTHERS or isinstance(key, str):
+        return "other routes"
+    route, kind = key
+    shown = "no route " if route is None else f"{clean(route, most)} "
+    return f"{shown}({clean(kind or 'unknown', 24)})"
+
+
+def _shares(routes: list[tuple[str, Route]], which: str) -> Iterator[list[object]]:
+    """Yield the rows of a table of latencies."""
+    for name, route in routes:
+        found: Percentiles = getattr(route, which)
+        yield [name, count(found.count), *(seconds(found.at(share)) for share in SHARES.values())]

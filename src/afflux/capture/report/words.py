@@ -14,10 +14,10 @@ BLAME: Final = {
         "did not empty its window, or the network was full",
         "The sender had credit, but the receiver's TCP window or the network was full.",
     ),
-    "producer": ("sender", "sent nothing in spite of credit", "The sender had credit and room, and sent nothing."),
+    "producer": ("sender", "had credit, and sent nothing", "The sender had credit and room, and sent nothing."),
     "local": (
         "sender",
-        "sent other streams instead",
+        "sent frames of other streams instead",
         "The sender had credit and room, and sent frames of other streams.",
     ),
     "lease": ("sender", "granted no lease", "A request waited for a lease."),
