@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from afflux.capture.report.source import COLUMNS
-from afflux.capture.schemas import TABLES, schema
+from afflux.capture.schemas import schema
 
 HOSTILE = (
     """</script><script>document.title='owned'</script>"'><img src=x onerror=alert(1)>\x1b[31m=cmd()|'/C'!A1\u202e{x}"""
@@ -43,14 +43,6 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def table_schema(table: str) -> pa.Schema:
-    if table in TABLES:
-        return schema(table)
-    types = {"stream": pa.int64(), "n": pa.int64(), "length": pa.int64(), "packet": pa.int64()}
-    types["ts"] = pa.timestamp("us", tz="UTC")
-    return pa.schema([(name, types.get(name, pa.string())) for name in COLUMNS[table]])
-
-
 class Tables:
     """Tables under construction. Times are seconds after ``START``."""
 
@@ -59,7 +51,7 @@ class Tables:
 
     def add(self, table: str, **values: Any) -> None:
         row: dict[str, Any] = {}
-        for column in table_schema(table):
+        for column in schema(table):
             value = values.pop(column.name, _DEFAULTS.get(column.name))
             if pa.types.is_timestamp(column.type) and value is not None:
                 value = START + round(value * 1e6)
@@ -77,7 +69,7 @@ class Tables:
             self.add("frames", conn=conn, stream=stream, ts=at, dir=side, type=kind, n=n, length=64)
 
     def batch(self, table: str) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist(self.rows[table], table_schema(table))
+        return pa.RecordBatch.from_pylist(self.rows[table], schema(table))
 
     def __call__(self, tables: frozenset[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the tables, as the function that a report calls."""
