@@ -336,6 +336,21 @@ def test_a_compressed_message_is_bounded() -> None:
             assert "frame_bytes=70000" in made["error"]["reason"]
 
 
+@pytest.mark.parametrize(("size", "kept"), [(30_000, 3), (34_000, 2), (60_000, 1)])
+def test_the_payloads_of_compressed_messages_are_bounded_together(size: int, kept: int) -> None:
+    """PC-18. A few hundred bytes may bring any number of bytes: capture_bytes of them are kept in a batch."""
+    limits = Limits.tiny(capture_bytes=100_000)
+    packer = zlib.compressobj(wbits=-15)
+    packed = []
+    for _ in range(3):
+        frame = wire.PayloadFrame(stream=1, next=True, data=bytes(size)).encode()
+        packed.append(message((packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4], first=0xC2))
+    found = upgraded([message(SETUP, masked=True)], packed, DEFLATE + b"\r\n", limits=limits, payload="bytes")
+    items = found.side(False)
+    assert [made["data_len"] for made in items] == [size] * 3
+    assert [made["data"] for made in items] == [bytes(size)] * kept + [None] * (3 - kept)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from afflux.capture import analyze, ledger
+from afflux.core.events import Closed, Failed, Ignored
 from afflux.core.limits import Limits
 from afflux.protocols.jmux import frames as jmux
 from afflux.protocols.limit import frames as limit
 from afflux.protocols.reactivesocket import frames as reactivesocket
 from afflux.protocols.registry import named
 from afflux.protocols.rsio import frames as rsio
+from afflux.protocols.rsocket import Engine
 from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from afflux.protocols.rsocket_draft import frames as draft
@@ -118,6 +120,34 @@ def test_a_broken_rule(rule: str, side: str, kind: str, said: list[tuple[float, 
     assert row["kind"] == "state" and row["reason"] and row["expected"]
     assert row["packet"] and row["offset"] is not None
     assert found["connections"][0]["violations"] == 1
+
+
+UNLIKE = {
+    "R-28": "the engine has seen only its own side, where the frame may have been on its way",
+    "R-10": "the engine does not enforce the order of ids",
+    "R-41": "the engine grants no leases here, and refuses the connection",
+}
+"Rules on which a server and an observer differ, and why."
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [(rule, said) for rule, _, _, *said in BROKEN if rule not in UNLIKE and all(client for _, client, _ in said)],
+)
+def test_our_engine_has_the_same_verdict(rule: str, said: list[tuple[float, bool, bytes]]) -> None:
+    """A live server reads the same bytes: it ignores the frame for a price, or ends the stream or the connection."""
+    server = Engine("server", limits=Limits.server(), decide=False, now=0.0)
+    found = [event for _, _, data in said for event in server.receive(data, 0.0)]
+    ignored = [event for event in found if isinstance(event, Ignored)]
+    assert any(event.price for event in ignored) or any(isinstance(event, Failed | Closed) for event in found)
+    assert {event.rule for event in ignored} <= {rule, "D-12"}  # D-12 is how a server answers R-8
+
+
+def test_our_engine_and_the_tables_find_nothing_wrong_with_what_is_right() -> None:
+    said = SETUP + asks(1) + grant(1, 3) + wire.Cancel(stream=1).encode(prefixed=True) + asks(3)
+    server = Engine("server", limits=Limits.server(), decide=False, now=0.0)
+    assert not [event for event in server.receive(said, 0.0) if isinstance(event, Ignored | Failed | Closed)]
+    assert "violations" not in told((0, True, said))
 
 
 def test_what_may_cross_breaks_no_rule() -> None:

@@ -33,7 +33,7 @@ class FrameBatches:
         entries: the protocols that are recognized.
         limits: the bounds of a capture.
         ports: the protocol of a server's port, used where the first bytes decide nothing.
-        payload: keep metadata and data.
+        payload: keep metadata and data; of compressed messages at most ``capture_bytes`` in a batch.
         checksums: count wrong TCP checksums.
         secrets: decrypt TLS; None for those in the capture that ``of`` reads.
         overlap: which copy of bytes counts; see ``Flows``.

@@ -65,6 +65,8 @@ class Settings:
     "Bytes of incomplete frames, of all connections."
     tally: Counter[str] = field(default_factory=Counter)
     "How many connections have each content, in words."
+    kept: int = 0
+    "Bytes of payloads that the records of the current batch have."
     batch: int = 0
     "Batches whose frames were taken."
     later: list[Event] | None = None
@@ -76,7 +78,17 @@ class Settings:
         """Return the frames of the current batch; the next one begins."""
         found, self.found = self.found, []
         self.batch += 1
+        self.kept = 0
         return found
+
+    def keep(self, made: Record) -> None:
+        """Leave the payload out of a record if those of the batch have more than ``capture_bytes``: a few bytes of a
+        compressed message may become many."""
+        size = len(made["metadata"] or b"") + len(made["data"] or b"")
+        if self.kept + size > self.limits.capture_bytes:
+            made["metadata"] = made["data"] = None
+        else:
+            self.kept += size
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
@@ -254,6 +266,8 @@ class Conversation:
         found, last = self.settings.found, len(ends) - 1
         for position, made in placed:
             number = 0 if last == 0 else min(bisect_left(ends, position - start), last)
+            if self.settings.payload == "bytes":
+                self.settings.keep(made)
             found.append((packets[number], self, made))
             self.frames += 1
 

@@ -95,6 +95,7 @@ class Ledger:
         self._applied = 0
         self._state = slots.table(limits.capture_streams)
         self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, names.CONN_WIDTH), np.int64)
+        self._results = _results(_ROUND)
         self._free = list(range(_FIRST_CONNECTIONS))
         self._followers: dict[Conversation, Follower] = {}
         self.names = [""] * _FIRST_CONNECTIONS
@@ -116,9 +117,8 @@ class Ledger:
         for start in range(0, len(frames), _ROUND):
             stop = min(start + _ROUND, len(frames))
             size = stop - start
-            ended, letters = _room(2 * size, slots.WIDTH), np.zeros((2 * size, slots.HISTORY), np.uint8)
-            credit, stalls = _room(4 * size, names.CREDIT_WIDTH), _room(4 * size, names.STALL_WIDTH)
-            wrong, counts = _room(5 * size, names.WRONG_WIDTH), np.zeros(4, np.int64)
+            counts = np.zeros(4, np.int64)
+            ended, letters, credit, stalls, wrong = self._results
             self._applied += size
             apply = kernels.apply if self._applied < FEW else build(kernels.apply)
             apply(
@@ -219,6 +219,13 @@ def _traits(meanings: Meanings) -> int:
 
 def _room(rows: int, width: int) -> Ints:
     return np.empty((rows, width), np.int64)
+
+
+def _results(frames: int) -> tuple[Ints, npt.NDArray[np.uint8], Ints, Ints, Ints]:
+    """Return room for what so many frames can bring; see ``ledger_kernels.apply``."""
+    letters: npt.NDArray[np.uint8] = np.zeros((2 * frames, slots.HISTORY), np.uint8)
+    credit, stalls = _room(4 * frames, names.CREDIT_WIDTH), _room(4 * frames, names.STALL_WIDTH)
+    return _room(2 * frames, slots.WIDTH), letters, credit, stalls, _room(5 * frames, names.WRONG_WIDTH)
 
 
 def _nothing() -> Findings:

@@ -71,8 +71,12 @@ FRAMES: Final = (
 )
 
 PAYLOADS: Final = (
-    Column("metadata", "binary", "The metadata; null for none."),
-    Column("data", "binary", "The data; null for none."),
+    Column(
+        "metadata",
+        "binary",
+        "The metadata; null for none, and for what is beyond `capture_bytes` in one batch of packets.",
+    ),
+    Column("data", "binary", "The data; null as `metadata`."),
 )
 "The columns of ``frames`` with payloads, after the others."
 

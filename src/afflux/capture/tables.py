@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
 
-CHUNK: Final = 0x40_0000
+CHUNK: Final = 0x20_0000
 "Bytes of a file in a batch."
 STALL: Final = 0.1
 "Seconds without an item that are a stall, by default."

@@ -25,6 +25,8 @@ _MOST_TYPES: Final = 4_096
 "Types of frames that are told apart: unknown types come from outside."
 _MOST_CACHED: Final = 4_096
 _NONE: Final = Meaning("?")
+_SHORT: Final = 10
+"Bits of flags whose meaning is looked up at once: those of all protocols but ReactiveSocket."
 _FLAGS: Final = 3
 "The most flags of a frame that have a meaning."
 
@@ -54,9 +56,7 @@ class Translator:
         known, kind = self._kinds, frames.kind
         table = np.empty((len(frames), names.FRAME_WIDTH), np.int64, order="F")
         size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
-        acts = known.acts[kind]
-        for number in range(_FLAGS):
-            acts = acts | np.where(frames.flags & known.bits[number][kind], known.more[number][kind], 0)
+        acts = known.acts_of(kind, frames.flags)
         table[:, names.TIME] = frames.time
         table[:, names.CONNS] = np.array([one.number for one in followers], np.int64)[frames.conn]
         table[:, names.SIDE] = frames.client
@@ -189,3 +189,18 @@ class _KindColumns:
             self.octets[number] = bool(entry.meanings and entry.meanings.octets)
             for at, (letter, more) in enumerate(meaning.flags.items()):
                 self.bits[at][number], self.more[at][number] = kind.bit(letter), more
+        kinds_of, flags = np.divmod(np.arange(size << _SHORT), 1 << _SHORT)
+        self._by_flags = self._slowly(kinds_of, flags)
+
+    def acts_of(self, kind: npt.NDArray[np.int32], flags: npt.NDArray[np.int32]) -> Ints:
+        """Return what frames of these types with these flags do."""
+        if len(flags) and int(flags.max()) >> _SHORT:
+            return self._slowly(kind, flags)
+        found: Ints = self._by_flags[(kind << _SHORT) | flags]
+        return found
+
+    def _slowly(self, kind: npt.NDArray[Any], flags: npt.NDArray[Any]) -> Ints:
+        acts: Ints = self.acts[kind]
+        for bits, more in zip(self.bits, self.more, strict=True):
+            acts = acts | np.where(flags & bits[kind], more[kind], 0)
+        return acts

@@ -16,6 +16,8 @@ from afflux.protocols.jmux.states import inputs_from
 
 __all__ = ["dissector"]
 
+_DECLARED = tuple(frames.FRAMES.values())
+
 
 class _Jmux(Dissector):
     """Dissect the messages of one side. A message that this side may not send gets an error, and is read all the
@@ -26,7 +28,7 @@ class _Jmux(Dissector):
     def __init__(self, client: bool, payload: PayloadForm) -> None:
         super().__init__(client, payload)
         self.head = 4
-        self.declared = tuple(frames.FRAMES.values())
+        self.declared = _DECLARED
         self._meanings = inputs_from(client)
 
     def read(self, block: bytes, at: int) -> tuple[Record | None, int]:

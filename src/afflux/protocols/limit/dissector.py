@@ -8,8 +8,9 @@ from afflux.protocols.limit.frames import FRAMES, LimitFrame, record
 
 __all__ = ["dissector"]
 
+_DECLARED = tuple(FRAMES.values())
+
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    declared = tuple(FRAMES.values())
-    return Prefixed(LimitFrame.PROTOCOL, LimitFrame.PREFIX, "R-3", record, declared, client=client, payload=payload)
+    return Prefixed(LimitFrame.PROTOCOL, LimitFrame.PREFIX, "R-3", record, _DECLARED, client=client, payload=payload)

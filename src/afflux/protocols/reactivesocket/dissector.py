@@ -8,8 +8,10 @@ from afflux.protocols.reactivesocket.frames import FRAMES, ReactiveSocketFrame, 
 
 __all__ = ["dissector"]
 
+_DECLARED = tuple(FRAMES.values())
+
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    protocol, declared = ReactiveSocketFrame.PROTOCOL, tuple(FRAMES.values())
-    return Prefixed(protocol, ReactiveSocketFrame.PREFIX, "R-2", record, declared, client=client, payload=payload)
+    protocol = ReactiveSocketFrame.PROTOCOL
+    return Prefixed(protocol, ReactiveSocketFrame.PREFIX, "R-2", record, _DECLARED, client=client, payload=payload)

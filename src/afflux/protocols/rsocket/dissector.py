@@ -8,8 +8,11 @@ from afflux.protocols.rsocket.frames import FRAMES, RSocketFrame, record
 
 __all__ = ["dissector"]
 
+_DECLARED = tuple(FRAMES.values())
+
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    declared = tuple(FRAMES.values())
-    return Prefixed(RSocketFrame.PROTOCOL, RSocketFrame.PREFIX, "R-2", record, declared, client=client, payload=payload)
+    return Prefixed(
+        RSocketFrame.PROTOCOL, RSocketFrame.PREFIX, "R-2", record, _DECLARED, client=client, payload=payload
+    )

@@ -8,8 +8,10 @@ from afflux.protocols.rsocket_draft.frames import FRAMES, DraftFrame, ExtChain, 
 
 __all__ = ["dissector"]
 
+_DECLARED = (*FRAMES.values(), ExtChain)
+
 
 def dissector(client: bool, payload: PayloadForm = "none") -> Dissector:
     """Return a dissector for the bytes of one side; see core.dissector."""
-    protocol, declared = DraftFrame.PROTOCOL, (*FRAMES.values(), ExtChain)
-    return Prefixed(protocol, DraftFrame.PREFIX, "RSocket R-2", record, declared, client=client, payload=payload)
+    protocol = DraftFrame.PROTOCOL
+    return Prefixed(protocol, DraftFrame.PREFIX, "RSocket R-2", record, _DECLARED, client=client, payload=payload)
