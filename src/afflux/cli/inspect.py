@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from afflux.capture.report import Source
     from afflux.core.entry import ProtocolEntry
 
 __all__ = ["inspect"]
@@ -31,7 +31,13 @@ _SHOWN = ("connections", "streams", "stalls", "violations")
 
 
 def inspect(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Captures (pcap, pcapng): one or more.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…",
+            help="Captures (pcap, pcapng): one or more. With --html also a directory of Parquet tables.",
+        ),
+    ],
     ports: Annotated[
         list[str] | None,
         typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="Protocol of a server's port; repeatable."),
@@ -53,11 +59,14 @@ def inspect(
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
     """Inspect captures: connections, streams, stalls with their causes, and broken rules."""
+    if html is not None and len(files) == 1 and Path(files[0]).is_dir():
+        _report(files[0], html, files)
+        return
     chosen = format_of(output, "inspect", *_OUTPUTS)
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
     rows = _Rows(files, ports or [], protocol, _least(stall), conn, stream)
     if html is not None:
-        import_module("afflux.capture.report").write(rows.of, html)
+        _report(rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else rows.of, html, files)
     elif chosen is None:
         summary = Summary(files, top)
         for name, batch in rows.of(_SHOWN):
@@ -66,6 +75,16 @@ def inspect(
     else:
         _print(rows, chosen, table)
     _finish(rows, strict)
+
+
+def _report(source: Source, out: str, files: list[str]) -> None:
+    """Write a report, and its size to stderr."""
+    from afflux.capture.report import write
+
+    names = ", ".join(Path(name).name or name for name in files[:3])
+    title = f"{names} and {len(files) - 3} more" if len(files) > 3 else names
+    size = write(source, out, title=title)
+    typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
 
 
 class _Rows:

@@ -1,0 +1,48 @@
+"""Write a report about a capture: one HTML page that loads nothing, from the tables of ``afflux.capture.analyze``.
+
+``write`` reads the tables in bounded memory (summary.py, details.py), draws the plots (plots.py) and writes the page
+(page.py). Bounds are in bounds.py. Needs the extra ``report``. Does not decode captures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from afflux.capture.report.bounds import Bounds
+from afflux.capture.report.bundle import check
+from afflux.capture.report.source import Source
+
+__all__ = ["Bounds", "Source", "write"]
+
+
+def write(source: Source, out: str | Path, *, title: str = "Capture report", bounds: Bounds | None = None) -> int:
+    """Write a report as one HTML file, which replaces ``out`` when it is complete. Returns its size in bytes.
+
+    Args:
+        source: the tables. A directory with a directory of Parquet files for each table, as ``afflux spark decode
+            --out`` writes them. Or a function that is called twice, each time with names of tables, and returns an
+            iterable of table names and record batches, as ``analyze`` does. Or such an iterable: it is read once, so
+            ladders and plots of credit show only the frames that fit into ``bounds.kept_bytes``.
+        out: the file.
+        title: the heading of the page.
+        bounds: how much the page shows.
+
+    Raises:
+        MissingExtra: altair, vl-convert-python or pyarrow is not installed.
+        CaptureError: a directory has no tables, or they are damaged or of another version.
+        OSError: the file cannot be written.
+    """
+    check()
+    from afflux.capture.report.collected import collect
+    from afflux.capture.report.page import page
+
+    bounds = bounds or Bounds()
+    target = Path(out)
+    made = page(collect(source, bounds), title, bounds).encode("utf-8", "replace")
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_bytes(made)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return len(made)

@@ -1,0 +1,99 @@
+"""Read capture tables for a report: from a directory of Parquet files, from a function that makes them, or once.
+
+A report needs two passes. The first reads the small tables and selects the streams that the page shows in detail; the
+second reads frames and credit. Does not decode captures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from afflux.capture.errors import CaptureError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COLUMNS", "DETAILS", "TABLES", "Batches", "Source", "from_directory"]
+
+Batches = Iterable[tuple[str, "pa.RecordBatch"]]
+"Names of tables, each with some of its rows, as ``afflux.capture.analyze`` yields them."
+Source = str | Path | Callable[[frozenset[str]], Batches] | Batches
+"A directory with a Parquet table in each subdirectory; a function from names of tables to batches; or batches."
+
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "connections": (
+        *("conn", "file", "protocol", "content", "client", "server", "opened", "closed", "closing", "one_way"),
+        *("client_bytes", "server_bytes", "lost_bytes", "frames", "streams", "violations"),
+    ),
+    "streams": (
+        *("conn", "stream", "protocol", "kind", "requester", "route", "history", "first", "last", "items_in"),
+        *("items_out", "ended", "code", "stalls", "stalled_s", "longest_stall_s"),
+    ),
+    "stalls": (
+        *("conn", "stream", "dir", "start", "stop", "seconds", "cause", "after_type", "after_dir", "after_offset"),
+        *("resumed_by", "route"),
+    ),
+    "latencies": ("kind", "route", "first_s", "total_s"),
+    "violations": (
+        *("conn", "ts", "dir", "stream", "type", "offset", "rule", "reason", "expected", "kind", "file", "packet"),
+    ),
+    "credit": ("conn", "stream", "dir", "ts", "event", "n", "granted", "used", "balance"),
+    "frames": ("conn", "ts", "dir", "stream", "type", "n", "length", "packet"),
+}
+"The columns of each table that a report reads."
+
+TABLES: Final = frozenset(("connections", "streams", "stalls", "latencies", "violations"))
+"The tables of the first pass."
+DETAILS: Final = frozenset(("connections", "stalls", "frames", "credit"))
+"The tables of the second pass."
+
+
+def from_directory(path: Path) -> Callable[[frozenset[str]], Batches]:
+    """Return a function that reads the tables of a directory; tables that are missing are empty.
+
+    Raises:
+        CaptureError: the directory contains none of the tables.
+    """
+    found = {name: place for name in COLUMNS if (place := _place(path, name)) is not None}
+    if not found:
+        raise CaptureError(
+            f"{path}: no capture tables; expected a directory of Parquet files for each table, such as {path}/streams, "
+            "as afflux spark decode --out writes them"
+        )
+    return lambda tables: _read({name: place for name, place in found.items() if name in tables})
+
+
+def _place(path: Path, name: str) -> Path | None:
+    """Return where the files of a table are."""
+    return next((place for place in (path / name, path / f"{name}.parquet") if place.exists()), None)
+
+
+def _read(places: Mapping[str, Path]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for name, place in places.items():
+        for batch in _batches(name, place):
+            yield name, batch
+
+
+def _batches(name: str, place: Path) -> Iterator[Any]:
+    """Yield the rows of one table; files whose names begin with ``_`` or ``.`` are skipped.
+
+    Raises:
+        CaptureError: a file is damaged, or has not the columns of this version.
+    """
+    import pyarrow as pa
+    from pyarrow import dataset
+
+    try:
+        table = dataset.dataset(place, format="parquet", partitioning="hive")
+        if not table.files:
+            return
+        if missing := [column for column in COLUMNS[name] if column not in table.schema.names]:
+            raise CaptureError(
+                f"{place}: the table has no column {missing[0]!r}; another version of afflux wrote it, "
+                "so decode the capture again"
+            )
+        yield from table.to_batches(columns=list(COLUMNS[name]), batch_size=1 << 16)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CaptureError(f"{place}: not readable as Parquet: {error}") from error
