@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.spark_batches`` starts a server with a journal on loopback, fills it once, and reads it in
 batches of 5,000 rows: by the source alone (``latestOffset``, ``partitions`` and ``read``, called as Spark calls them),
-and by a query that discards the rows, with Spark's log of each batch and without it (asynchronous progress tracking), and
+and by a query that discards the rows, with the log of each batch and without it (asynchronous progress tracking), and
 with the class that writes files of a local checkpoint without starting commands. The same query with Spark's own
 ``rate-micro-batch`` is the floor of any source. Medians of the batches count. ``--out`` writes the figures as JSON.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,10 +11,9 @@ import numpy.typing as npt
 from afflux.capture import ledger_columns as names
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.packets import Ints
-from afflux.core.errors import Violation
 from afflux.core.meanings import Act, Meaning
+from afflux.filters.routes import route_in
 from afflux.protocols.registry import PROTOCOLS
-from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, route_of
 
 if TYPE_CHECKING:
     from afflux.capture.ledger import Follower
@@ -137,9 +136,7 @@ class Translator:
             cached = self._cache.get(key)
             if cached is not None:
                 return cached
-        route = meanings.route(metadata, fields.get(row, {}))
-        if meanings.routed and metadata:
-            route = _routed(metadata, follower.setup)
+        route = route_in(meanings, metadata, fields.get(row, {}), follower.setup)
         if route is None or (route not in self._route_numbers and len(self.routes) >= self._most):
             return -1
         number = self._route_numbers.setdefault(route, len(self.routes))
@@ -150,14 +147,6 @@ class Translator:
                 self._cache.clear()
             self._cache[key] = number
         return number
-
-
-def _routed(metadata: bytes, setup: Mapping[str, Any]) -> str | None:
-    """Return the route in metadata; None if it has none, or cannot be read."""
-    try:
-        return route_of(metadata, setup.get("metadata_mime") or COMPOSITE_MIME)
-    except Violation:
-        return None
 
 
 class _KindColumns:

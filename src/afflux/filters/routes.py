@@ -7,10 +7,12 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
+from afflux.core.errors import Violation
 from afflux.core.meanings import Act, Meaning, Meanings
 from afflux.protocols.registry import PROTOCOLS
+from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, route_of
 
-__all__ = ["MOST_STREAMS", "Routes"]
+__all__ = ["MOST_STREAMS", "Routes", "route_in"]
 
 MOST_STREAMS: Final = 0x1_0000
 "Streams with a route, and connections, that are remembered. The one that was opened first is forgotten."
@@ -63,7 +65,26 @@ class Routes:
     def _read(self, meanings: Meanings, record: Mapping[str, Any]) -> str | None:
         metadata = record["metadata"]
         octets = bytes.fromhex(metadata) if isinstance(metadata, str) else metadata
-        return meanings.route(octets, record["fields"], self._setups.get(record["conn"], {}))
+        return route_in(meanings, octets, record["fields"], self._setups.get(record["conn"], {}))
+
+
+def route_in(
+    meanings: Meanings, metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str, Any]
+) -> str | None:
+    """Return the route that a request names; None if it names none, or its metadata cannot be read.
+
+    Args:
+        meanings: of the protocol.
+        metadata: of the request.
+        fields: its other fields.
+        setup: the fields of the first frame of the connection.
+    """
+    if not (meanings.routed and metadata):
+        return meanings.route(metadata, fields)
+    try:
+        return route_of(metadata, setup.get("metadata_mime") or COMPOSITE_MIME)
+    except Violation:
+        return None
 
 
 def _key(meanings: Meanings, meaning: Meaning, record: Mapping[str, Any]) -> Hashable:
