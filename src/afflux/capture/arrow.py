@@ -83,6 +83,8 @@ def _flags(frames: Frames) -> pa.Array:
 
 def _sparse(found: dict[int, Any], count: int, kind: pa.DataType, default: Any, shown: Any) -> pa.Array:
     """Return a column of values that few rows have."""
+    if not found:
+        return pa.repeat(pa.scalar(default, kind), count)
     places = np.zeros(count, np.int64)
     distinct: dict[int, int] = {}
     words = [default]

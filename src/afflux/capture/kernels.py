@@ -107,7 +107,9 @@ class Boundaries:
         most = int((stops - starts).sum()) // width
         at, sizes, tails = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(starts), np.int64)
         if self._compiled is None and self._left <= 0:
-            self._compiled = compiled(boundaries)
+            made = compiled(boundaries)
+            self._compiled = None if made is boundaries else made
+            self._left = PATIENCE
         if self._compiled is not None:
             octets: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
             count = self._compiled(octets, starts, stops, at, sizes, tails, width, own, mask, largest)
