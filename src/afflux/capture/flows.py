@@ -23,7 +23,7 @@ from afflux.capture.reassembly import Delivery, Half
 from afflux.capture.segments import ACK, FIN, RST, SYN, End, Segments
 from afflux.core.limits import Limits
 
-__all__ = ["Connection", "Consumer", "Flows"]
+__all__ = ["Connection", "Consumer", "Flows", "Key", "keys_of", "long_key"]
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RECENT = 0x4000
@@ -130,7 +130,7 @@ class Flows:
         """Deliver what a batch brings."""
         if not len(found):
             return
-        flow, keys = _keys(found)
+        flow, keys = keys_of(found)
         waiting = np.array([self._waits(key) for key in keys], np.bool_)[flow]
         special = found.flags & (SYN | FIN | RST) != 0
         carrying = np.flatnonzero(special | (found.size + found.cut > 0) | waiting)
@@ -406,7 +406,7 @@ class _Batch:
         connection.closed |= all(half.ended for half in connection.halves.values())
 
 
-def _keys(found: Segments) -> tuple[Ints, list[Key]]:
+def keys_of(found: Segments) -> tuple[Ints, list[Key]]:
     """Return the distinct pairs of ends, and the number of each segment's pair. Only where the pair changes from one
     segment to the next is it looked up."""
     columns = (*found.low, *found.high)
@@ -429,6 +429,12 @@ def _key(row: tuple[int, ...]) -> Key:
     """Return the key of a pair of ends: two numbers for IPv4, which are most and take less memory."""
     a0, a1, ap, b0, b1, bp = row
     return (a1 << 16 | ap, b1 << 16 | bp) if a0 == V4 == b0 else row
+
+
+def long_key(key: Key) -> tuple[int, ...]:
+    """Return a key as six numbers: address in two halves and port, of both ends."""
+    low, high = _ends(key)
+    return (*low, *high)
 
 
 def _ends(key: Key) -> tuple[End, End]:
