@@ -22,8 +22,10 @@ from afflux.capture.network import Network
 from afflux.capture.packets import Packets
 from afflux.capture.reading import Capture, is_capture
 from afflux.capture.segments import Segments, segments
+from afflux.capture.tables import Analysis, analyze
 
 __all__ = [
+    "Analysis",
     "Capture",
     "CaptureError",
     "Connection",
@@ -34,6 +36,7 @@ __all__ = [
     "Packets",
     "Problem",
     "Segments",
+    "analyze",
     "end_text",
     "is_capture",
     "segments",

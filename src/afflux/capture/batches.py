@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.flows import Flows
+from afflux.capture.flows import Connection, Flows
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.network import Network
 from afflux.capture.packets import Ints, Packets
@@ -32,6 +32,7 @@ class FrameBatches:
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: keep metadata and data.
         checksums: count wrong TCP checksums.
+        make: makes the conversation of a new connection.
 
     Raises:
         Unsupported: a protocol in ``ports`` has no dissector.
@@ -45,6 +46,7 @@ class FrameBatches:
         ports: Mapping[int, ProtocolEntry] | None = None,
         payload: bool = False,
         checksums: bool = False,
+        make: Callable[[Connection, Settings], Conversation] = Conversation,
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
@@ -56,7 +58,7 @@ class FrameBatches:
         self._time: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
-        self.flows = Flows(limits, lambda connection: Conversation(connection, self._settings))
+        self.flows = Flows(limits, lambda connection: make(connection, self._settings))
         "The connections."
 
     @property

@@ -184,6 +184,7 @@ class Limits:
     capture_flow_bytes: int = _row(
         "bytes waiting for missing ones, per direction", Mi, 16 * Mi, 64 * Ki, "too-much-pending"
     )
+    capture_streams: int = _row("streams of a capture at once; a connection has a quarter", 65_536, 262_144, 256)
     capture_bytes: int = _row("bytes, all connections of a capture", 64 * Mi, Gi, Mi, "too-much-pending")
     capture_holes: int = _row("pieces waiting for missing ones, per direction", 4_096, 65_536, 64, "too-much-pending")
     capture_record_bytes: int = _row("bytes of a captured packet", 256 * Ki, 16 * Mi, 64 * Ki, "bad-record")

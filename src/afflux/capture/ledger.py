@@ -1,0 +1,219 @@
+"""Keep the streams of all connections of a capture, and find how they ended, where they stalled, and what was wrong.
+
+Frames are handed over batch by batch, as columns (frames.py). What they mean is declared by their protocols
+(core.meanings); translating.py turns that into numbers, and ledger_kernels.py applies them. The memory is bounded: by
+``capture_streams`` for streams, and by ``capture_flows`` for connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture import ledger_kernels as kernels
+from afflux.capture import slots
+from afflux.capture.conversation import Conversation
+from afflux.capture.frames import Frames
+from afflux.capture.packets import Ints
+from afflux.capture.translating import Translator
+from afflux.core.limits import Limits
+from afflux.core.meanings import Act, Broken, Meanings
+
+__all__ = ["Ending", "Findings", "Follower", "Ledger", "Wrong"]
+
+_ROUND: Final = 8_192
+"Frames that are applied together: this bounds their results."
+_FIRST_CONNECTIONS: Final = 64
+
+
+class Wrong(NamedTuple):
+    """A frame that broke a rule."""
+
+    frame: int
+    "Its row in the batch."
+    case: Broken
+    kind: int
+    "The kind of its stream, -1 for none."
+    first: int
+    second: int
+    "Numbers that explain the case."
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """What is known about one connection."""
+
+    conversation: Conversation
+    number: int
+    "Its row in the state; it is free again after the end."
+    meanings: Meanings
+    id: str
+    setup: dict[str, Any] = field(default_factory=dict)
+    "The fields of its first frame."
+
+
+class Ending(NamedTuple):
+    """How a connection with frames has ended."""
+
+    frames: int
+    streams: int
+    wrong: int
+    setup: dict[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Findings:
+    """What some frames have brought: rows of numbers, with the columns that slots.py and ledger_kernels.py name."""
+
+    ended: Ints
+    letters: npt.NDArray[np.uint8]
+    credit: Ints
+    stalls: Ints
+    wrong: list[Wrong]
+    frames: Ints
+    "The frames of the batch, translated; empty if none were applied."
+
+
+class Ledger:
+    """The streams of one capture.
+
+    Args:
+        limits: see ``capture_streams``.
+        stall: how long nothing flows in a stall, in nanoseconds.
+    """
+
+    def __init__(self, limits: Limits, stall: int) -> None:
+        self._stall = stall
+        self._state = slots.table(limits.capture_streams)
+        self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, kernels.CONN_WIDTH), np.int64)
+        self._free = list(range(_FIRST_CONNECTIONS))
+        self._followers: dict[Conversation, Follower] = {}
+        self.names = [""] * _FIRST_CONNECTIONS
+        "The ids of the connections, by number."
+        self.translator = Translator(limits.capture_streams)
+
+    def take(self, frames: Frames, held: Ints | None = None) -> Iterator[Findings]:
+        """Apply the frames of a batch; yield what they bring. A part of it is lost if the next part is not asked for.
+
+        Args:
+            frames: the frames; those of a connection that has ended are not followed by others.
+            held: for each frame, how long the server and the client of its connection could not send until then, in
+                nanoseconds.
+        """
+        followers = [self._follow(conversation) for conversation in frames.conversations]
+        table = self.translator.table(frames, followers, held)
+        for start in range(0, len(frames), _ROUND):
+            stop = min(start + _ROUND, len(frames))
+            size = stop - start
+            ended, letters = _room(2 * size, slots.WIDTH), np.zeros((2 * size, slots.HISTORY), np.uint8)
+            credit, stalls = _room(4 * size, kernels.CREDIT_WIDTH), _room(4 * size, kernels.STALL_WIDTH)
+            wrong, counts = _room(5 * size, kernels.WRONG_WIDTH), np.zeros(4, np.int64)
+            kernels.apply(
+                *self._state,
+                self._conns,
+                table,
+                start,
+                stop,
+                ended,
+                letters,
+                credit,
+                stalls,
+                wrong,
+                counts,
+                self._stall,
+            )
+            e, c, s, w = counts.tolist()
+            found = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
+            yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], found, table)
+
+    def close(
+        self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
+    ) -> tuple[Findings, Ending | None]:
+        """End a connection, and its streams.
+
+        Args:
+            conversation: the connection.
+            time: when it ended, in nanoseconds.
+            held: how long the server and the client could not send in all, in nanoseconds.
+            whole: the capture has the end of the connection.
+        """
+        nothing = _room(0, kernels.CREDIT_WIDTH)
+        follower = self._followers.pop(conversation, None)
+        if follower is None:
+            empty = _room(0, slots.WIDTH)
+            letters = np.zeros((0, slots.HISTORY), np.uint8)
+            return Findings(empty, letters, nothing, _room(0, kernels.STALL_WIDTH), [], nothing), None
+        number = follower.number
+        state = self._conns[number]
+        size = int(state[slots.COUNT])
+        ended, letters = _room(size, slots.WIDTH), np.zeros((size, slots.HISTORY), np.uint8)
+        stalls, counts = _room(2 * size, kernels.STALL_WIDTH), np.zeros(4, np.int64)
+        how = kernels.CONNECTION if whole else kernels.OPEN
+        kernels.close(
+            *self._state, self._conns, number, time, how, np.array(held, np.int64), ended, letters, stalls, counts,
+            self._stall,
+        )  # fmt: skip
+        self._free.append(number)
+        columns = (kernels.FRAMES, kernels.STREAMS, kernels.WRONG)
+        ending = Ending(*(int(state[column]) for column in columns), follower.setup)
+        e, _, s, _ = counts.tolist()
+        return Findings(ended[:e], letters[:e], nothing, stalls[:s], [], nothing), ending
+
+    def _follow(self, conversation: Conversation) -> Follower:
+        found = self._followers.get(conversation)
+        if found is None:
+            found = self._followers[conversation] = self._begin(conversation)
+        halves = conversation.connection.halves.values()
+        if any(half.counts.gaps for half in halves):
+            self._conns[found.number, kernels.GAPS] = 1
+        return found
+
+    def _begin(self, conversation: Conversation) -> Follower:
+        """Note a connection with frames."""
+        if not self._free:
+            size = len(self._conns)
+            self._conns = np.concatenate((self._conns, np.zeros_like(self._conns)))
+            self._free = list(range(size, 2 * size))
+            self.names += [""] * size
+        protocol = conversation.protocol
+        meanings = protocol.meanings if protocol is not None and protocol.meanings is not None else _UNKNOWN
+        found = Follower(conversation, self._free.pop(), meanings, conversation.connection.id)
+        self.names[found.number] = found.id
+        state = self._conns[found.number]
+        state[:] = 0
+        state[slots.HEAD] = state[slots.TAIL] = -1
+        state[kernels.RULES] = sum(1 << case for case in meanings.rules)
+        state[kernels.TRAITS] = _traits(meanings)
+        state[kernels.WITHOUT : kernels.WITHOUT + 2] = state[kernels.WAITED : kernels.WAITED + 2] = -1
+        for rising, half in conversation.connection.halves.items():
+            state[kernels.WHOLE + (rising is conversation.client)] = half.synced
+        return found
+
+
+_UNKNOWN: Final = Meanings({}, {}, credit=False)
+
+
+def _traits(meanings: Meanings) -> int:
+    """Return what the kernels know about a protocol."""
+    first = [meaning.acts for meaning in meanings.frames.values() if meaning.acts & Act.FIRST]
+    bits = {
+        kernels.IDS: meanings.odd is not None,
+        kernels.ODD: bool(meanings.odd),
+        kernels.ORDERED: meanings.ordered,
+        kernels.OWN: meanings.own_ids,
+        kernels.ONE: meanings.one,
+        kernels.CREDIT: meanings.credit,
+        kernels.OCTETS: meanings.octets,
+        kernels.FREE_ITEM: meanings.free,
+        kernels.TOGETHER: meanings.together,
+        kernels.SERVER_FIRST: any(not acts & Act.CLIENT for acts in first),
+    }
+    return sum(bit for bit, present in bits.items() if present)
+
+
+def _room(rows: int, width: int) -> Ints:
+    return np.empty((rows, width), np.int64)

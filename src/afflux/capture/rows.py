@@ -1,0 +1,179 @@
+"""Convert the findings of the ledger to Arrow tables (schemas.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture import ledger_kernels as kernels
+from afflux.capture import slots
+from afflux.capture.packets import NO_TIME, Ints
+from afflux.capture.schemas import schema
+from afflux.core.meanings import StreamKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from afflux.capture.ledger import Findings, Ledger
+
+__all__ = ["CAUSES", "ENDINGS", "credit", "latencies", "stalls", "streams", "timestamps"]
+
+CAUSES: Final = ("peer", "transport", "producer", "lease", "local")
+"The causes of stalls, as kernels number them."
+ENDINGS: Final = ("complete", "error", "cancel", "connection", "open")
+"How streams end, as kernels number it."
+_EVENTS: Final = ("grant", "empty", "end")
+_KINDS: Final = tuple(kind.name.lower() for kind in StreamKind)
+_SIDES: Final = ("<", ">")
+_MORE: Final = np.frombuffer("…".encode(), np.uint8)
+
+
+def streams(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
+    """Return the rows of streams that have ended."""
+    import pyarrow as pa
+
+    rows, types = findings.ended, ledger.translator
+    longest, count = rows[:, slots.LONGEST], rows[:, slots.STALLS]
+    columns = [
+        _ids(rows[:, slots.CONN], ledger),
+        _plain(rows[:, slots.STREAM]),
+        _named([protocol for protocol, _ in types.types], rows[:, slots.AFTER_TYPE]),
+        _named(_KINDS, rows[:, slots.KIND]),
+        _named(_SIDES, rows[:, slots.ASKER]),
+        _named(types.routes, rows[:, slots.ROUTE]),
+        _histories(findings.letters, rows[:, slots.LETTERS]),
+        timestamps(rows[:, slots.FIRST]),
+        timestamps(rows[:, slots.LAST]),
+        *(_plain(rows[:, slots.ITEMS + way]) for way in (0, 1)),
+        *(_plain(rows[:, slots.BYTES + way]) for way in (0, 1)),
+        *(_known(rows[:, slots.GRANTED + way]) for way in (0, 1)),
+        _named(ENDINGS, rows[:, slots.ENDED]),
+        _known(rows[:, slots.CODE]),
+        _plain(count),
+        pa.array(rows[:, slots.STALLED] / 1e9),
+        pa.array(longest / 1e9, mask=count == 0),
+    ]
+    return _batch("streams", columns)
+
+
+def latencies(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
+    """Return the rows of ended streams that expect an answer."""
+    import pyarrow as pa
+
+    rows = findings.ended
+    without = (int(StreamKind.FIRE), int(StreamKind.PUSH), int(StreamKind.UNKNOWN))
+    rows = rows[~np.isin(rows[:, slots.KIND], without)]
+    first, answered, how = rows[:, slots.FIRST], rows[:, slots.ANSWERED], rows[:, slots.ENDED]
+    columns = [
+        _ids(rows[:, slots.CONN], ledger),
+        _plain(rows[:, slots.STREAM]),
+        _named(_KINDS, rows[:, slots.KIND]),
+        _named(ledger.translator.routes, rows[:, slots.ROUTE]),
+        timestamps(first),
+        pa.array((answered - first) / 1e9, mask=answered < 0),
+        pa.array((rows[:, slots.LAST] - first) / 1e9, mask=how >= kernels.CONNECTION),
+        _named(ENDINGS, how),
+        _plain(rows[:, slots.ITEMS]),
+    ]
+    return _batch("latencies", columns)
+
+
+def credit(findings: Findings, ledger: Ledger, packets: Ints) -> pa.RecordBatch:
+    """Return the events of credit. ``packets`` are the numbers of the frames' packets, from 1, or 0."""
+    rows, frames = findings.credit, findings.credit[:, 7]
+    columns = [
+        _ids(rows[:, 0], ledger),
+        _plain(rows[:, 1]),
+        _named(_SIDES, rows[:, 2]),
+        timestamps(findings.frames[frames, kernels.TIME]),
+        _named(_EVENTS, rows[:, 3]),
+        _plain(rows[:, 4]),
+        _plain(rows[:, 5]),
+        _plain(rows[:, 6]),
+        _plain(rows[:, 5] - rows[:, 6]),
+        _known(packets[frames] - 1, 1),
+    ]
+    return _batch("credit", columns)
+
+
+def stalls(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
+    """Return the stalls."""
+    import pyarrow as pa
+
+    rows, names = findings.stalls, [name for _, name in ledger.translator.types]
+    columns = [
+        _ids(rows[:, 0], ledger),
+        _plain(rows[:, 1]),
+        _named(_SIDES, rows[:, 2]),
+        timestamps(rows[:, 3]),
+        timestamps(rows[:, 4]),
+        pa.array((rows[:, 4] - rows[:, 3]) / 1e9),
+        _named(CAUSES, rows[:, 5]),
+        _named(names, rows[:, 6]),
+        _named(_SIDES, rows[:, 7]),
+        _plain(rows[:, 8]),
+        _named(names, rows[:, 9]),
+        _named(ledger.translator.routes, rows[:, 10]),
+    ]
+    return _batch("stalls", columns)
+
+
+def timestamps(time: Ints) -> pa.Array:
+    """Return times in nanoseconds as an Arrow array; null for ``NO_TIME``."""
+    import pyarrow as pa
+
+    made = pa.array(time // 1_000, mask=time == NO_TIME)
+    return made.cast(pa.timestamp("us", tz="UTC"))
+
+
+def _batch(table: str, columns: list[Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays(columns, schema=schema(table))
+
+
+def _plain(values: Ints) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(np.ascontiguousarray(values))
+
+
+def _known(values: Ints, more: int = 0) -> pa.Array:
+    """Return numbers, with ``more`` added; negative ones are null."""
+    import pyarrow as pa
+
+    return pa.array(values + more, mask=values < 0)
+
+
+def _named(names: Sequence[str | None], numbers: Ints) -> pa.Array:
+    """Return the names with these numbers; null for -1."""
+    import pyarrow as pa
+
+    return pa.array(names, pa.string()).take(pa.array(np.ascontiguousarray(numbers), mask=numbers < 0))
+
+
+def _ids(conns: Ints, ledger: Ledger) -> pa.Array:
+    used = np.zeros(len(ledger.names), np.bool_)
+    used[conns] = True
+    known = np.flatnonzero(used)
+    place = np.zeros(len(used), np.int64)
+    place[known] = np.arange(len(known))
+    return _named([ledger.names[number] for number in known.tolist()], place[conns])
+
+
+def _histories(letters: npt.NDArray[np.uint8], counts: Ints) -> pa.Array:
+    """Return the letters of each row as a text, with an ellipsis if there were more."""
+    import pyarrow as pa
+
+    more = counts > slots.HISTORY
+    sizes = np.minimum(counts, slots.HISTORY)
+    texts = np.zeros((len(letters), slots.HISTORY + len(_MORE)), np.uint8)
+    texts[:, : slots.HISTORY] = letters
+    texts[more, slots.HISTORY :] = _MORE
+    sizes = sizes + np.where(more, len(_MORE), 0)
+    data = texts[np.arange(texts.shape[1]) < sizes[:, None]]
+    offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
+    return pa.StringArray.from_buffers(len(letters), pa.py_buffer(offsets), pa.py_buffer(data))

@@ -1,0 +1,337 @@
+"""Analyze captures: yield the tables of schemas.py as Arrow record batches, with bounded memory.
+
+``analyze`` is for files; ``Analysis`` takes packets from anywhere, batch by batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import numpy as np
+
+from afflux.capture import rows
+from afflux.capture.batches import FrameBatches
+from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.decoding import end_text
+from afflux.capture.flows import Connection
+from afflux.capture.frames import Frames
+from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
+from afflux.capture.packets import NO_TIME, Ints, Packets
+from afflux.capture.reading import Capture
+from afflux.capture.schemas import TABLES, schema
+from afflux.capture.segments import Segments
+from afflux.capture.wording import explained
+from afflux.core.entry import ProtocolEntry
+from afflux.core.limits import Limits
+from afflux.protocols.registry import recognizable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
+
+CHUNK: Final = 0x40_0000
+"Bytes of a file in a batch."
+STALL: Final = 0.1
+"Seconds without an item that are a stall, by default."
+
+Tables = dict[str, "pa.RecordBatch"]
+"Rows of some tables, by name; tables without new rows are missing."
+
+
+class _Watched(Conversation):
+    """A conversation that tells when it has ended."""
+
+    __slots__ = ("_ended", "_log")
+
+    def __init__(self, connection: Connection, settings: Settings, log: list[Conversation]) -> None:
+        super().__init__(connection, settings)
+        self._ended: set[bool] = set()
+        self._log = log
+
+    def end(self, rising: bool, packet: int) -> None:
+        """See Consumer."""
+        super().end(rising, packet)
+        if rising not in self._ended:
+            self._ended.add(rising)
+            if len(self._ended) == 2:
+                self._log.append(self)
+
+
+class Analysis:
+    """The tables of one capture, which may have several files.
+
+    Args:
+        limits: the bounds of a capture; ``Limits.server()`` by default.
+        entries: the protocols that are recognized; all by default.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        tables: the tables that are wanted; all of ``TABLES`` by default.
+        payload: the table ``frames`` has metadata and data.
+        stall_s: seconds without an item that are a stall.
+
+    Raises:
+        ValueError: there is no table of such a name, or ``stall_s`` is not above 0.
+        Unsupported: a protocol in ``ports`` has no dissector.
+        MissingExtra: pyarrow is not installed.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        entries: Sequence[ProtocolEntry] | None = None,
+        *,
+        ports: Mapping[int, ProtocolEntry] | None = None,
+        tables: Iterable[str] | None = None,
+        payload: bool = False,
+        stall_s: float = STALL,
+    ) -> None:
+        self.tables = frozenset(TABLES if tables is None else tables)
+        if unknown := self.tables - TABLES.keys():
+            raise ValueError(f"there is no table {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        if not stall_s > 0:
+            raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
+        for table in self.tables:
+            schema(table)
+        self.limits = Limits.server() if limits is None else limits
+        self._ended: list[Conversation] = []
+        self.batches = FrameBatches(
+            recognizable() if entries is None else entries,
+            self.limits,
+            ports=ports,
+            payload=True,
+            make=lambda connection, settings: _Watched(connection, settings, self._ended),
+        )
+        self.ledger = Ledger(self.limits, round(stall_s * 1e9))
+        self.file = ""
+        "The name of the current file, for the tables."
+        self.last = NO_TIME
+        "The time of the last packet, in nanoseconds."
+        self._first_file: dict[Conversation, str] = {}
+
+    def take(self, packets: Packets, found: Segments | None = None) -> Tables:
+        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
+        frames = self.batches.take(packets, found)
+        if len(packets):
+            self.last = int(packets.time[-1])
+        return self._tables(frames, packets.number, final=False)
+
+    def end(self) -> Tables:
+        """End all connections; return the rows that this brings."""
+        return self._tables(self.batches.end(), -1, final=True)
+
+    def damaged(self, problem_offset: int, rule: str, reason: str) -> Tables:
+        """Return the row for a file that could not be read to its end."""
+        return self._rows("violations", [_violation(None, self.last, kind="damaged", rule=rule, reason=reason,
+                                                    file=self.file, file_offset=problem_offset)])  # fmt: skip
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _tables(self, frames: Frames, first: int, *, final: bool) -> Tables:
+        found: dict[str, list[pa.RecordBatch]] = {}
+        numbers = (
+            np.where(frames.packet < 0, 0, frames.packet + first + 1) if first >= 0 else np.zeros_like(frames.packet)
+        )
+        for findings in self.ledger.take(frames):
+            self._found(found, findings, frames, numbers)
+        self._malformed(found, frames, numbers)
+        ended, self._ended[:] = list(self._ended), []
+        for conversation in ended:
+            findings, ending = self.ledger.close(conversation, self.last, (0, 0), whole=not final)
+            self._found(found, findings, frames, numbers)
+            self._connection(found, conversation, ending, final)
+        return {table: _joined(batches) for table, batches in found.items()}
+
+    def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
+        """Convert findings to rows of the tables that are wanted."""
+        ledger, wanted = self.ledger, self.tables
+        if len(findings.ended) and "streams" in wanted:
+            found.setdefault("streams", []).append(rows.streams(findings, ledger))
+        if len(findings.ended) and "latencies" in wanted:
+            found.setdefault("latencies", []).append(rows.latencies(findings, ledger))
+        if len(findings.credit) and "credit" in wanted:
+            found.setdefault("credit", []).append(rows.credit(findings, ledger, numbers))
+        if len(findings.stalls) and "stalls" in wanted:
+            found.setdefault("stalls", []).append(rows.stalls(findings, ledger))
+        if findings.wrong and "violations" in wanted:
+            made = [self._wrong(frames, numbers, wrong) for wrong in findings.wrong]
+            found.setdefault("violations", []).extend(self._rows("violations", made).values())
+
+    def _wrong(self, frames: Frames, numbers: Ints, wrong: Wrong) -> dict[str, Any]:
+        """Return the row of a broken rule."""
+        row = wrong.frame
+        conversation = frames.conversations[frames.conn[row]]
+        protocol = conversation.protocol
+        name = frames.kinds[frames.kind[row]].name
+        rule, reason, expected = explained(protocol, name, wrong, stream=int(frames.stream[row]))
+        return self._place(frames, numbers, row) | {
+            "type": name, "rule": rule, "reason": reason, "expected": expected, "kind": "state",
+        }  # fmt: skip
+
+    def _malformed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints) -> None:
+        """Add the frames that could not be read."""
+        if "violations" not in self.tables or not frames.errors:
+            return
+        made = []
+        for row, (rule, reason) in frames.errors.items():
+            kind = "lost" if rule == "lost" or reason.startswith("cut off") else "malformed"
+            name = frames.kinds[frames.kind[row]].name
+            made.append(
+                self._place(frames, numbers, row) | {"type": name, "rule": rule, "reason": reason, "kind": kind}
+            )
+        found.setdefault("violations", []).extend(self._rows("violations", made).values())
+
+    def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
+        """Return the columns that say where a frame is."""
+        number = int(numbers[row])
+        return {
+            "conn": frames.conversations[frames.conn[row]].connection.id,
+            "ts": _micros(int(frames.time[row])),
+            "dir": ">" if frames.client[row] else "<",
+            "stream": int(frames.stream[row]),
+            "offset": _known(int(frames.offset[row])),
+            "file": self.file,
+            "packet": number or None,
+        }
+
+    def _connection(
+        self, found: dict[str, list[Any]], conversation: Conversation, ending: Ending | None, final: bool
+    ) -> None:
+        """Add the row of a connection that has ended."""
+        connection = conversation.connection
+        if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
+            made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
+                              reason=conversation.text, file=self.file)  # fmt: skip
+            found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
+        if "connections" not in self.tables:
+            return
+        made = _connection_row(conversation, ending, self.last, final)
+        made["file"] = self.file
+        found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
+
+    def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
+        import pyarrow as pa
+
+        return {table: pa.RecordBatch.from_pylist(made, schema=schema(table))} if table in self.tables else {}
+
+
+def analyze(
+    files: Iterable[str | PathLike[str] | BinaryIO] | str | PathLike[str] | BinaryIO,
+    *,
+    tables: Iterable[str] | None = None,
+    limits: Limits | None = None,
+    entries: Sequence[ProtocolEntry] | None = None,
+    ports: Mapping[int, ProtocolEntry] | None = None,
+    payload: bool = False,
+    stall_s: float = STALL,
+    chunk: int = CHUNK,
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the tables of captures: the name of a table, and some of its rows. All files are one capture; those with a
+    name are read in the order of their first packets.
+
+    Args:
+        files: one or more names of files, or files open for reading bytes.
+        tables: the tables that are wanted, of ``afflux.capture.schemas.TABLES``; all by default.
+        limits: the bounds of a capture; ``Limits.server()`` by default.
+        entries: the protocols that are recognized; all by default.
+        ports: the protocol of a server's port, used where the first bytes decide nothing.
+        payload: the table ``frames`` has metadata and data.
+        stall_s: seconds without an item that are a stall.
+        chunk: bytes of a file in a batch.
+
+    Raises:
+        CaptureError: a file is not a capture.
+        OSError: a file cannot be read.
+        ValueError, Unsupported, MissingExtra: see ``Analysis``.
+    """
+    analysis = Analysis(limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s)
+    with ExitStack() as stack:
+        for name, file in _in_order(files, stack):
+            analysis.file = name
+            capture = Capture(file, limits=analysis.limits, chunk=chunk)
+            for packets in capture:
+                yield from analysis.take(packets).items()
+            if capture.problem is not None:
+                problem = capture.problem
+                yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
+        yield from analysis.end().items()
+
+
+def _in_order(files: Any, stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield each file and its name, in the order of their first packets."""
+    if isinstance(files, str | PathLike) or hasattr(files, "read"):
+        files = [files]
+    named, others = [], []
+    for file in files:
+        if isinstance(file, str | PathLike):
+            named.append(Path(fspath(file)))
+        else:
+            others.append(file)
+    if len(named) > 1:
+        named.sort(key=_first_time)
+    for path in named:
+        with path.open("rb") as opened:
+            yield str(path), opened
+    for file in others:
+        yield str(getattr(file, "name", "")), file
+
+
+def _first_time(path: Path) -> tuple[int, str]:
+    """Return the time of the first packet of a file, and its name."""
+    with path.open("rb") as file:
+        for packets in Capture(file, chunk=0x1_0000):
+            return int(packets.time[0]), str(path)
+    return NO_TIME, str(path)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _connection_row(conversation: Conversation, ending: Ending | None, last: int, final: bool) -> dict[str, Any]:
+    connection, protocol = conversation.connection, conversation.protocol
+    client = conversation.client if conversation.client is not None else connection.opener
+    rising = True if client is None else client
+    ends = (connection.low, connection.high) if rising else (connection.high, connection.low)
+    mine, theirs = connection.halves[rising].counts, connection.halves[not rising].counts
+    both = (mine, theirs)
+    fins = all(half.ended for half in connection.halves.values())
+    closing = "fin" if fins else "rst" if connection.closed else "open" if final else "dropped"
+    return {
+        "conn": connection.id,
+        "protocol": protocol.name if protocol is not None else None,
+        "content": conversation.text,
+        "client": end_text(ends[0]),
+        "server": end_text(ends[1]),
+        "opened": _micros(connection.time),
+        "closed": _micros(last),
+        "closing": closing,
+        "one_way": not (mine.data and theirs.data),
+        "client_bytes": mine.data,
+        "server_bytes": theirs.data,
+        "lost_bytes": sum(one.lost for one in both),
+        "repeated_bytes": sum(one.retransmitted for one in both),
+        "conflicting_bytes": sum(one.conflicts for one in both),
+        "frames": ending.frames if ending else 0,
+        "streams": ending.streams if ending else 0,
+        "violations": ending.wrong if ending else 0,
+        "setup": json.dumps(ending.setup, ensure_ascii=False, default=str) if ending and ending.setup else None,
+    }
+
+
+def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:
+    return {"conn": conn, "ts": _micros(time), **more}
+
+
+def _micros(time: int) -> int | None:
+    return None if time == NO_TIME else time // 1_000
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value

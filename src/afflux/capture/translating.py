@@ -1,0 +1,177 @@
+"""Turn frames into the table of numbers that the kernels of the ledger read: what each frame means, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture import ledger_kernels as kernels
+from afflux.capture.frames import Frames, Kinds
+from afflux.capture.packets import Ints
+from afflux.core.meanings import Act, Meaning
+from afflux.protocols.registry import PROTOCOLS
+
+if TYPE_CHECKING:
+    from afflux.capture.ledger import Follower
+
+__all__ = ["Translator"]
+
+_MOST_TYPES: Final = 4_096
+"Types of frames that are told apart: unknown types come from outside."
+_MOST_CACHED: Final = 4_096
+_NONE: Final = Meaning("?")
+_FLAGS: Final = 3
+"The most flags of a frame that have a meaning."
+
+
+class Translator:
+    """Translates the frames of one capture.
+
+    Args:
+        most: routes that are told apart; further ones count as none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.types: list[tuple[str, str | None]] = []
+        "The types of frames that occur: protocol and name."
+        self._type_numbers: dict[tuple[str, str | None], int] = {}
+        self.routes: list[str] = []
+        "The routes that occur."
+        self._route_numbers: dict[str, int] = {}
+        self._cache: dict[tuple[str, bytes], int] = {}
+        self._kinds = _KindColumns(self, Kinds())
+
+    def table(self, frames: Frames, followers: Sequence[Follower], held: Ints | None) -> Ints:
+        """Return a row for each frame, with the columns that ledger_kernels.py names."""
+        if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
+            self._kinds = _KindColumns(self, frames.kinds)
+        known, kind = self._kinds, frames.kind
+        table = np.empty((len(frames), kernels.FRAME_WIDTH), np.int64)
+        size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
+        acts = known.acts[kind]
+        for number in range(_FLAGS):
+            acts = acts | np.where(frames.flags & known.bits[number][kind], known.more[number][kind], 0)
+        table[:, kernels.TIME] = frames.time
+        table[:, kernels.CONNS] = np.array([one.number for one in followers], np.int64)[frames.conn]
+        table[:, kernels.SIDE] = frames.client
+        table[:, kernels.TYPE] = known.types[kind]
+        table[:, kernels.STREAM_ID] = frames.stream
+        table[:, kernels.NUMBER] = frames.n
+        table[:, kernels.ITEM_COUNT] = np.where(known.octets[kind] & (size == 0), 0, 1)
+        table[:, kernels.SIZE] = size
+        table[:, kernels.CODES] = frames.code
+        table[:, kernels.AT] = frames.offset
+        table[:, kernels.LETTER] = known.letters[kind]
+        table[:, kernels.NEW_KIND] = known.opens[kind]
+        table[:, kernels.NEW_ROUTE] = -1
+        table[:, kernels.MILLIS] = 0
+        table[:, kernels.HELD :] = 0 if held is None else held
+        if frames.errors:
+            acts[np.fromiter(frames.errors, np.int64, len(frames.errors))] = kernels.A_SKIP
+        table[:, kernels.ACTS] = acts
+        self._fields(frames, followers, table)
+        self._routes(frames, followers, table)
+        return table
+
+    def type_of(self, protocol: str, name: str | None) -> int:
+        """Return the number of a type of frame."""
+        key = (protocol, name)
+        if key not in self._type_numbers and len(self.types) >= _MOST_TYPES:
+            key = (protocol, None)
+        number = self._type_numbers.setdefault(key, len(self.types))
+        if number == len(self.types):
+            self.types.append(key)
+        return number
+
+    def _fields(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
+        """Read the numbers that are no columns, and the setup."""
+        special = self._kinds.special[frames.kind]
+        if not special.any():
+            return
+        for row in np.flatnonzero(special).tolist():
+            meaning, fields = self._kinds.meanings[frames.kind[row]], frames.fields.get(row, {})
+            if row in frames.errors:
+                continue
+            if meaning.amount:
+                value = fields.get(meaning.amount)
+                table[row, kernels.NUMBER] = -1 if value is None else value
+            if meaning.count:
+                table[row, kernels.ITEM_COUNT] = fields.get(meaning.count, 1)
+            if meaning.time:
+                table[row, kernels.MILLIS] = fields.get(meaning.time, 0)
+            follower = followers[frames.conn[row]]
+            if meaning.acts & Act.FIRST and not follower.setup:
+                follower.setup = fields
+
+    def _routes(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
+        """Find the routes of the frames that open streams."""
+        opening = np.flatnonzero((table[:, kernels.ACTS] > 0) & (table[:, kernels.ACTS] & int(Act.OPEN) != 0))
+        if not len(opening):
+            return
+        payloads = frames.payloads
+        block = payloads.block if payloads is not None else b""
+        starts = payloads.metadata[opening] if payloads is not None else np.full(len(opening), -1, np.int64)
+        sizes, conns = frames.metadata_len[opening], frames.conn[opening]
+        found = [
+            self._route(
+                followers[conn], block[start : start + size] if start >= 0 and size >= 0 else None, frames.fields, row
+            )
+            for row, conn, start, size in zip(
+                opening.tolist(), conns.tolist(), starts.tolist(), sizes.tolist(), strict=True
+            )
+        ]
+        table[opening, kernels.NEW_ROUTE] = found
+
+    def _route(self, follower: Follower, metadata: bytes | None, fields: dict[int, dict[str, Any]], row: int) -> int:
+        meanings = follower.meanings
+        if metadata:
+            key = (str(follower.setup.get("metadata_mime")), metadata)
+            cached = self._cache.get(key)
+            if cached is not None:
+                return cached
+        route = meanings.route(metadata, fields.get(row, {}), follower.setup)
+        if route is None or (route not in self._route_numbers and len(self.routes) >= self._most):
+            return -1
+        number = self._route_numbers.setdefault(route, len(self.routes))
+        if number == len(self.routes):
+            self.routes.append(route)
+        if metadata:
+            if len(self._cache) >= _MOST_CACHED:
+                self._cache.clear()
+            self._cache[key] = number
+        return number
+
+
+class _KindColumns:
+    """What the types of frames mean, as columns by their number in ``kinds``."""
+
+    def __init__(self, translator: Translator, kinds: Kinds) -> None:
+        self.kinds = kinds
+        self.size = size = len(kinds)
+        self.meanings = [_NONE] * size
+        self.types = np.zeros(size, np.int64)
+        self.acts = np.zeros(size, np.int64)
+        self.letters = np.zeros(size, np.int64)
+        self.opens = np.zeros(size, np.int64)
+        self.special: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.octets: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.bits = [np.zeros(size, np.int64) for _ in range(_FLAGS)]
+        self.more = [np.zeros(size, np.int64) for _ in range(_FLAGS)]
+        for number, kind in enumerate(kinds.rows):
+            entry = PROTOCOLS[kind.protocol]
+            meaning = entry.meanings.frames.get(kind.name or "", _NONE) if entry.meanings else _NONE
+            self.meanings[number] = meaning
+            self.types[number] = translator.type_of(kind.protocol, kind.name)
+            self.acts[number], self.letters[number], self.opens[number] = (
+                meaning.acts,
+                ord(meaning.letter),
+                meaning.kind,
+            )
+            self.special[number] = bool(meaning.amount or meaning.count or meaning.time or meaning.acts & Act.FIRST)
+            self.octets[number] = bool(entry.meanings and entry.meanings.octets)
+            for at, (letter, more) in enumerate(meaning.flags.items()):
+                self.bits[at][number], self.more[at][number] = kind.bit(letter), more

@@ -1,0 +1,46 @@
+"""Put into words what was wrong with a frame, and what would have been right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from afflux.core.entry import ProtocolEntry
+from afflux.core.meanings import Broken, StreamKind
+
+if TYPE_CHECKING:
+    from afflux.capture.ledger import Wrong
+
+__all__ = ["explained"]
+
+_REASONS: Final = {
+    Broken.CREDIT: "item {second} with credit for {first}",
+    Broken.UNKNOWN: "{type} on stream {stream}, which was never opened",
+    Broken.ENDED: "{type} on stream {stream}, which its sender had ended",
+    Broken.DONE: "{type} after the sender had completed its direction of stream {stream}",
+    Broken.ZERO: "{type} grants 0",
+    Broken.PARITY: "{type} opens stream {stream}, an id of the other side",
+    Broken.REUSED: "{type} opens stream {stream}, and {first} was opened before",
+    Broken.LIVE: "{type} opens stream {stream}, which is in use",
+    Broken.FIRST: "the first frame is {type}",
+    Broken.SETUP: "a second {type}",
+    Broken.LEASE: "{type} without a lease that permits it",
+    Broken.SIDE: "{type} from the wrong side of the connection",
+    Broken.DIRECTION: "{type} from the {side} of a {kind}",
+    Broken.STREAM: "{type} on stream {stream}: it is about the connection",
+}
+
+
+def explained(
+    protocol: ProtocolEntry | None, name: str | None, wrong: Wrong, *, stream: int
+) -> tuple[str, str, str | None]:
+    """Return the rule that a frame broke, what was wrong, and what would have been right."""
+    rules = protocol.meanings.rules if protocol is not None and protocol.meanings is not None else {}
+    rule, expected = rules.get(wrong.case, (wrong.case.name.lower(), None))
+    kind = "stream" if wrong.kind < 0 else StreamKind(wrong.kind).name.lower()
+    side = "requester" if wrong.first else "responder"
+    reason = _REASONS[wrong.case].format(
+        type=name or "a frame", stream=stream, kind=kind, side=side, first=wrong.first, second=wrong.second
+    )
+    if wrong.case is Broken.CREDIT and protocol is not None and protocol.meanings and protocol.meanings.octets:
+        reason = f"{wrong.second} bytes with credit for {wrong.first}"
+    return rule, reason, expected
