@@ -36,7 +36,7 @@ from afflux.capture.network import TCP, Datagrams
 from afflux.capture.packets import NO_TIME, PAD
 from afflux.capture.parts import WIDE, Part, PartFile, Rows, build_part, pieces_in
 from afflux.capture.pcapng import Pcapng, Section
-from afflux.capture.scratch import replace_directory, scratch, sweep
+from afflux.capture.scratch import moved, replace_directory, scratch, sweep
 from afflux.capture.segments import segments_in
 from afflux.capture.spans import Span, first_record, format_of, read_at
 from afflux.core.limits import Limits
@@ -182,9 +182,12 @@ def index_of(
         made = maker.made()
         (directory / _MANIFEST).write_text(json.dumps({"index": asdict(made), "files": maker.files}))
         _tidy(directory, maker.files)
-        replace_directory(directory, place / key)
+        if not moved(directory, place / key):
+            if (found := _loaded(path, place / key)) is not None:
+                return found  # another process was faster
+            replace_directory(directory, place / key)
     for other in place.iterdir():
-        if other.name != key and not other.name.startswith(".tmp-"):
+        if not other.name.startswith((key.partition("-")[0], ".tmp-")):
             shutil.rmtree(other, ignore_errors=True)
     return replace(made, directory=str(place / key))
 
@@ -225,7 +228,7 @@ class _Maker:
             first_time=with_packets[0].first_time if with_packets else NO_TIME,
             last_time=with_packets[-1].last_time if with_packets else NO_TIME,
             problem=parts[-1].problem if parts else None,
-            skipped=dict(skipped),
+            skipped=dict(+skipped),
             parts=[part for part in indexed if part.segments],
             fragments=fragments,
         )
@@ -315,11 +318,14 @@ def _in_order(jobs: Sequence[Job]) -> list[Part | None]:
 
 
 def _key(file: int, limits: Limits, part_bytes: int) -> str:
-    """Return the name of the index of a file as it is now."""
+    """Return the name of the index of a file: its state, and how it is indexed."""
     state = os.fstat(file)
     bounds = {name: getattr(limits, name) for name in limits.__dataclass_fields__ if name.startswith("capture_")}
-    known = (_VERSION, part_bytes, state.st_size, state.st_mtime_ns, sorted(bounds.items()))
-    return blake2b(repr(known).encode() + read_at(file, _SAMPLE, 0), digest_size=12).hexdigest()
+    known = [
+        repr((state.st_size, state.st_mtime_ns)).encode() + read_at(file, _SAMPLE, 0),
+        repr((_VERSION, part_bytes, sorted(bounds.items()))).encode(),
+    ]
+    return "-".join(blake2b(each, digest_size=8).hexdigest() for each in known)
 
 
 def _place(path: Path, index_dir: Path | None) -> Path:

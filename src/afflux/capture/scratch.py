@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-__all__ = ["replace_directory", "scratch", "sweep"]
+__all__ = ["moved", "replace_directory", "scratch", "sweep"]
 
 _LOCK: Final = ".lock"
 _EXCHANGE: Final = 2
@@ -45,24 +45,27 @@ def sweep(parent: Path, prefix: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def moved(made: Path, place: Path) -> bool:
+    """Move a directory of ``scratch`` to its place; return False if there is one already. Raises OSError."""
+    (made / _LOCK).unlink(missing_ok=True)
+    try:
+        made.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
 def replace_directory(made: Path, place: Path) -> None:
     """Move a directory of ``scratch`` to its place. If there is one, both change places at once, and the old one is
     removed with the scratch directory. Raises OSError."""
-    if not place.exists():
-        (made / _LOCK).unlink()
-        try:
-            made.rename(place)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
-    (made / _LOCK).unlink(missing_ok=True)
-    if not _exchanged(made, place):
-        old = made.with_name(f"{made.name}.old")
-        place.rename(old)
-        made.rename(place)
-        old.rename(made)
+    if moved(made, place) or _exchanged(made, place):
+        return
+    old = made.with_name(f"{made.name}.old")
+    place.rename(old)
+    made.rename(place)
+    old.rename(made)
 
 
 def _exchanged(one: Path, other: Path) -> bool:
