@@ -211,7 +211,11 @@ def pieces_in(path: Path) -> Iterator[Piece]:
 def store(directory: Path, name: str, columns: dict[str, npt.NDArray[Any]]) -> PartFile:
     """Write columns into an Arrow file, ``NAME.arrow``. Raises OSError."""
     pa = _arrow()
-    batch = pa.RecordBatch.from_arrays([pa.array(column) for column in columns.values()], names=list(columns))
+    arrays = [
+        pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, pa.py_buffer(column)])
+        for column in map(np.ascontiguousarray, columns.values())
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
