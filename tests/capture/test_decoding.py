@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.capture import Capture, Decoder
+from afflux.capture.batches import FrameBatches
 from afflux.capture.websocket import unmasked
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
@@ -32,15 +33,25 @@ CLIENT, SERVER = prefixed(SETUP, *REQUESTS), prefixed(*ITEMS)
 
 
 class Decoded(list[dict[str, Any]]):
-    """The records of a capture; its decoder."""
+    """The records of a capture, from its decoder, and the same from its columns."""
 
     def __init__(
         self, packets: list[Packet], *, limits: Limits | None = None, names: tuple[str, ...] = (), **options: Any
     ) -> None:
-        capture = Capture(io.BytesIO(pcap(packets)), limits=limits, chunk=options.pop("chunk", 0x8_0000))
+        file, chunk = pcap(packets), options.pop("chunk", 0x8_0000)
+        capture = Capture(io.BytesIO(file), limits=limits, chunk=chunk)
         entries = [named(name) for name in names] or recognizable()
         self.decoder = Decoder(capture, entries, **options)
         super().__init__(self.decoder)
+        options.pop("payload", None)
+        columns = FrameBatches(entries, capture.limits, **options)
+        frames = [
+            made
+            for batch in columns.of(Capture(io.BytesIO(file), limits=limits, chunk=chunk))
+            for made in batch.records()
+        ]
+        assert frames == without(self, "metadata", "data")
+        assert columns.tally == self.tally
 
     @property
     def types(self) -> list[str]:
@@ -213,6 +224,8 @@ def test_the_client_decides_where_its_first_bytes_are_there() -> None:
     late = Talk()
     both = [*late.open(), *late.send(False, SERVER), *late.send(True, CLIENT), *late.close()]
     assert len(Decoded(both)) == 81
+    batches = Decoded(both, chunk=300)
+    assert len(batches) == 81 and [made["ts"] for made in batches] == sorted(made["ts"] for made in batches)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from afflux.capture.columns import BatchReader
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Connection, Flows
 from afflux.capture.frames import Frames, Kinds
@@ -51,9 +52,9 @@ class FrameBatches:
         for entry in (ports or {}).values():
             if entry.dissector is None:
                 raise Unsupported(f"{entry.name} has no dissector")
-        self._payload = payload
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits)
+        self._reader = BatchReader(self._settings)
         self._kinds = Kinds()
         self._time: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
@@ -97,5 +98,4 @@ class FrameBatches:
     def _frames(self) -> Frames:
         if len(self._kinds) > _MOST_KINDS:
             self._kinds = Kinds()
-        found, self._settings.found = self._settings.found, []
-        return Frames.from_records(found, self._time, self._kinds, payload=self._payload)
+        return self._reader.frames(self._time, self._kinds)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from afflux.capture import tls
 from afflux.capture.flows import Connection
@@ -27,7 +28,7 @@ _HEADS = (b"\x16\x03\x01", b"GET ")
 _MOST_KINDS = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
 
-__all__ = ["Content", "Conversation", "Found", "Settings"]
+__all__ = ["Content", "Conversation", "Event", "Found", "Settings"]
 
 
 class Content(StrEnum):
@@ -60,8 +61,18 @@ class Settings:
     "Bytes of incomplete frames, of all connections."
     tally: Counter[str] = field(default_factory=Counter)
     "How many connections have each content, in words."
+    batch: int = 0
+    "Batches whose frames were taken."
+    later: list[Event] | None = None
+    "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
+
+    def taken(self) -> list[Found]:
+        """Return the frames of the current batch; the next one begins."""
+        found, self.found = self.found, []
+        self.batch += 1
+        return found
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
@@ -76,12 +87,33 @@ Found = tuple[int, "Conversation", Record]
 "The packet that completed a frame, the conversation, and the frame's record."
 
 
+class Event(NamedTuple):
+    """What a direction with frames brings."""
+
+    conversation: Conversation
+    rising: bool
+    side: Side
+    data: bytes | int | None
+    "The next bytes, the number of bytes that are missing, or None for the end."
+    start: int
+    "The position of the bytes, for ``ends``."
+    ends: Sequence[int]
+    "See ``flows.Consumer``; one 0 for bytes of one packet."
+    packets: Sequence[int]
+    "See ``flows.Consumer``."
+
+    @property
+    def octets(self) -> bytes:
+        """The next bytes; none for another event."""
+        return self.data if isinstance(self.data, bytes) else b""
+
+
 class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_heads", "_probe", "_probed", "_sides", "_size", "_starts", "client", "connection", "content",
-        "detail", "frames", "idle", "protocol", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
+        "connection", "content", "detail", "frames", "idle", "protocol", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -97,13 +129,15 @@ class Conversation:
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
-        self._first: list[tuple[bool, bytes, int]] = []
+        self._first: list[tuple[bool, bytes, int, int]] = []
+        self._packet = 0
         self._starts: dict[bool, bytes] = {}
         self._heads: dict[bool, Head] = {}
         self._probe: Messages | None = None
         self._probed = 0
         self._size = 0
         self._sides: dict[bool, Side] = {}
+        self._given_up: list[Side] = []
 
     @property
     def text(self) -> str:
@@ -123,9 +157,8 @@ class Conversation:
             return
         side = self._sides.get(rising)
         if side is not None:
-            before, start = side.buffered, self.connection.halves[rising].position - len(data)
-            self._emit(rising, side.feed(data), start, ends, packets)
-            self._budget(rising, side, side.buffered - before, packets[-1])
+            start = self.connection.halves[rising].position - len(data)
+            self._event(Event(self, rising, side, data, start, ends, packets))
 
     def gap(self, rising: bool, size: int, packet: int) -> None:
         """See Consumer."""
@@ -136,19 +169,40 @@ class Conversation:
             return
         side = self._sides.get(rising)
         if side is not None:
-            before = side.buffered
-            self._emit(rising, side.lose(size), 0, (0,), (packet,))
-            self.settings.buffered += side.buffered - before
+            self._event(Event(self, rising, side, size, 0, (0,), (packet,)))
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
         side = self._sides.pop(rising, None)
         if side is not None:
-            self.settings.buffered -= side.buffered
-            self._emit(rising, side.end(), 0, (0,), (packet,))
+            self._event(Event(self, rising, side, None, 0, (0,), (packet,)))
             self.idle = not self._sides
         elif not self.settled and self._starts:
+            self._packet = packet
             self._decide(final=True)
+
+    def _event(self, event: Event) -> None:
+        """Handle an event, now or at the end of the batch."""
+        if self.settings.later is not None:
+            self.settings.later.append(event)
+        else:
+            self.handle(event)
+
+    def handle(self, event: Event) -> None:
+        """Note the frames that an event completes."""
+        _, rising, side, data, start, ends, packets = event
+        if side in self._given_up:
+            return
+        before = side.buffered
+        if data is None:
+            self.settings.buffered -= before
+            self._emit(rising, side.end(), 0, ends, packets)
+        elif isinstance(data, int):
+            self._emit(rising, side.lose(data), 0, ends, packets)
+            self.settings.buffered += side.buffered - before
+        else:
+            self._emit(rising, side.feed(data), start, ends, packets)
+            self._budget(rising, side, side.buffered - before, packets[-1])
 
     def _emit(
         self, rising: bool, placed: Iterable[Placed], start: int, ends: Sequence[int], packets: Sequence[int]
@@ -165,14 +219,16 @@ class Conversation:
         self.settings.buffered += change
         if change > 0 and self.settings.buffered > self.settings.limits.capture_bytes:
             self.settings.buffered -= side.buffered
-            del self._sides[rising]
+            self._sides.pop(rising, None)
+            self._given_up.append(side)
             self._emit(rising, side.stop(reached(self.settings.limits, "capture_bytes")), 0, (0,), (packet,))
 
     # -- what it carries ----------------------------------------------------------------------------------------
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
-        self._first.append((rising, data, packet))
+        self._first.append((rising, data, packet, self.settings.batch))
+        self._packet = packet
         self._starts[rising] = self._starts.get(rising, b"") + data
         self._size += len(data)
         self._decide(final=self._size > self.settings.limits.first_frame_bytes)
@@ -266,17 +322,17 @@ class Conversation:
         self._replay({False: 0, True: 0})
 
     def _replay(self, skip: dict[bool, int]) -> None:
-        """Hand the bytes collected so far to the sides, without the first ``skip``."""
+        """Hand the bytes collected so far to the sides, without the first ``skip``. Packets of batches before this one
+        are not known any more: the one that decided stands for them."""
         self.settled = True
         first, self._first, self._starts, self._probe = self._first, [], {}, None
-        for rising, data, packet in first:
+        for rising, data, number, batch in first:
+            packet = number if batch == self.settings.batch else self._packet
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
             side = self._sides.get(rising)
             if side is not None and passed < len(data):
-                before = side.buffered
-                self._emit(rising, side.feed(data[passed:]), 0, (0,), (packet,))
-                self._budget(rising, side, side.buffered - before, packet)
+                self._event(Event(self, rising, side, data[passed:], 0, (0,), (packet,)))
 
     # -- WebSocket ----------------------------------------------------------------------------------------------
 

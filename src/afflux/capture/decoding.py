@@ -76,7 +76,7 @@ class Decoder:
 
     def _records(self, time: list[int]) -> Iterator[Record]:
         """Yield the frames found since the last call, in the order of the packets that completed them."""
-        found, self._settings.found = self._settings.found, []
+        found = self._settings.taken()
         found.sort(key=lambda one: len(time) if one[0] < 0 else one[0])
         for packet, conversation, made in found:
             made["ts"] = timestamp(time[packet]) if time else None

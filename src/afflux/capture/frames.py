@@ -1,13 +1,13 @@
 """Hold the frames of a capture as columns: numpy arrays with one element for each frame, no object for a frame.
 
 A frame is in the place of the packet that completed it. What few frames have, such as errors and the fields that only
-their type has, is in dictionaries by row. Columns are made of frame records here; columns.py makes them faster.
+their type has, is in dictionaries by row. Columns are made of frame records here; columns.py needs no records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,12 +21,15 @@ from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.frame import Frame
 
-__all__ = ["NONE", "NUMBERS", "Frames", "Kind", "Kinds"]
+__all__ = ["COLUMNS", "NONE", "NUMBERS", "Frames", "Kind", "Kinds", "Payloads", "protocol_of"]
 
 NONE: Final = -1
 "Stands for a missing number in a column."
 NUMBERS: Final = ("stream", "n", "metadata_len", "data_len", "code", "offset", "length")
 "The columns that are numbers of the record, with the same names."
+COLUMNS: Final = ("packet", "time", "conn", "client", "kind", "flags", *NUMBERS)
+"The columns that every frame has."
+_SPARSE: Final = ("errors", "fields", "large")
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -94,6 +97,13 @@ class Payloads:
     data: Ints
     "Where the data begins; NONE for none."
 
+    def with_more(self, other: Payloads) -> Payloads:
+        """Return the payloads of these frames and of others after them."""
+        shift = len(self.block)
+        metadata, data = (np.where(at == NONE, NONE, at + shift) for at in (other.metadata, other.data))
+        block = self.block + other.block
+        return Payloads(block, np.concatenate((self.metadata, metadata)), np.concatenate((self.data, data)))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
@@ -151,11 +161,16 @@ class Frames:
             kinds: the types, which this adds to.
             payload: keep metadata and data. The records have been made with ``payload="bytes"``.
         """
-        found = sorted(found, key=lambda one: one[0] if one[0] >= 0 else _LARGEST)
+        ordered = sorted(found, key=lambda one: one[0] if one[0] >= 0 else _LARGEST)
+        return cls.made_of(ordered, time, kinds, payload=payload)
+
+    @classmethod
+    def made_of(cls, found: Sequence[Found], time: Ints, kinds: Kinds, *, payload: bool) -> Frames:
+        """Return the frames of records in the order given; see ``from_records``."""
         numbers: dict[Conversation, int] = {}
         conn = [numbers.setdefault(conversation, len(numbers)) for _, conversation, _ in found]
         records = [made for _, _, made in found]
-        kind = [kinds.of(_protocol(conversation), made["type"]) for _, conversation, made in found]
+        kind = [kinds.of(protocol_of(conversation), made["type"]) for _, conversation, made in found]
         bits = [sum(map(kinds[number].bit, made["flags"])) for number, made in zip(kind, records, strict=True)]
         errors = {row: made["error"] for row, made in enumerate(records) if made["error"]}
         packet = np.array([one[0] for one in found], np.int64)
@@ -175,6 +190,57 @@ class Frames:
             large=large,
             payloads=_payloads(records) if payload else None,
         )
+
+    def taken(self, order: Ints) -> Frames:
+        """Return the frames in another order: row ``order[i]`` is the row ``i``."""
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        changed: dict[str, Any] = {name: getattr(self, name)[order] for name in COLUMNS}
+        for name in _SPARSE:
+            changed[name] = {int(places[row]): value for row, value in getattr(self, name).items()}
+        if self.payloads is not None:
+            found = self.payloads
+            changed["payloads"] = Payloads(found.block, found.metadata[order], found.data[order])
+        return replace(self, **changed)
+
+    def put(self, rows: Ints, other: Frames) -> Frames:
+        """Return the frames with other ones in some rows. The connections and the kinds are those of this one's."""
+        numbers = {conversation: number for number, conversation in enumerate(self.conversations)}
+        conn = np.array([numbers[conversation] for conversation in other.conversations], np.int64)[other.conn]
+        for name in COLUMNS:
+            getattr(self, name)[rows] = conn if name == "conn" else getattr(other, name)
+        places = rows.tolist()
+        for name in _SPARSE:
+            getattr(self, name).update({places[row]: value for row, value in getattr(other, name).items()})
+        if self.payloads is None or other.payloads is None:
+            return self
+        payloads = self.payloads.with_more(other.payloads)
+        for name in ("metadata", "data"):
+            column = getattr(payloads, name)
+            column[rows] = column[len(self) :]
+        return replace(
+            self, payloads=Payloads(payloads.block, payloads.metadata[: len(self)], payloads.data[: len(self)])
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Frames]) -> Frames:
+        """Return the frames of all parts, one or more, of one table of kinds."""
+        whole = parts[0]
+        for part in parts[1:]:
+            numbers = {conversation: number for number, conversation in enumerate(whole.conversations)}
+            moved = [numbers.setdefault(conversation, len(numbers)) for conversation in part.conversations]
+            conn = np.array(moved, np.int64)[part.conn] if moved else part.conn
+            changed: dict[str, Any] = {
+                name: np.concatenate((getattr(whole, name), conn if name == "conn" else getattr(part, name)))
+                for name in COLUMNS
+            }
+            for name in _SPARSE:
+                shifted = {len(whole) + row: value for row, value in getattr(part, name).items()}
+                changed[name] = getattr(whole, name) | shifted
+            if whole.payloads is not None and part.payloads is not None:
+                changed["payloads"] = whole.payloads.with_more(part.payloads)
+            whole = replace(whole, conversations=list(numbers), **changed)
+        return whole
 
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes
@@ -206,7 +272,8 @@ class Frames:
         return found
 
 
-def _protocol(conversation: Conversation) -> ProtocolEntry:
+def protocol_of(conversation: Conversation) -> ProtocolEntry:
+    """Return the protocol of a conversation that has frames."""
     if conversation.protocol is None:
         raise ValueError("a conversation with frames has a protocol")
     return conversation.protocol

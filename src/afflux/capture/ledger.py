@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from afflux.capture import ledger_kernels as kernels
 from afflux.capture import slots
+from afflux.capture.compiling import build
 from afflux.capture.conversation import Conversation
 from afflux.capture.frames import Frames
 from afflux.capture.packets import Ints
@@ -27,6 +28,9 @@ __all__ = ["Ending", "Findings", "Follower", "Ledger", "Wrong"]
 
 _ROUND: Final = 8_192
 "Frames that are applied together: this bounds their results."
+_FEW: Final = 20_000
+"Frames that are applied without a compiled kernel: to get it takes seconds if it is not in numba's cache."
+_FEW_STREAMS: Final = 1_000
 _FIRST_CONNECTIONS: Final = 64
 
 
@@ -88,6 +92,7 @@ class Ledger:
 
     def __init__(self, limits: Limits, stall: int) -> None:
         self._stall = stall
+        self._applied = 0
         self._state = slots.table(limits.capture_streams)
         self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, kernels.CONN_WIDTH), np.int64)
         self._free = list(range(_FIRST_CONNECTIONS))
@@ -127,8 +132,8 @@ class Ledger:
                 self._stall,
             )
             e, c, s, w = counts.tolist()
-            found = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
-            yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], found, table)
+            cases = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
+            yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], cases, table)
 
     def close(
         self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
@@ -153,7 +158,8 @@ class Ledger:
         ended, letters = _room(size, slots.WIDTH), np.zeros((size, slots.HISTORY), np.uint8)
         stalls, counts = _room(2 * size, kernels.STALL_WIDTH), np.zeros(4, np.int64)
         how = kernels.CONNECTION if whole else kernels.OPEN
-        kernels.close(
+        closes = kernels.close if size < _FEW_STREAMS and self._applied < _FEW else build(kernels.close)
+        closes(
             *self._state, self._conns, number, time, how, np.array(held, np.int64), ended, letters, stalls, counts,
             self._stall,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Apply frames to the streams that they belong to: count items and credit, find stalls and broken rules.
 
-``apply`` takes the frames of a batch as arrays, in their order, and the state (slots.py), which it changes. Its findings
-are written into arrays of results; the caller makes them large enough. All functions are compiled if numba is installed.
+``apply`` takes the frames of a batch as arrays, in their order, and the state (slots.py), which it changes. Its
+findings are written into arrays of results, which the caller makes large enough.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from afflux.capture import slots
-from afflux.capture.compiling import compiled
-from afflux.capture.packets import Ints
+from afflux.capture.compiling import Bytes, Column, Table, compiled
 from afflux.capture.slots import (
     AFTER_AT,
     AFTER_SIDE,
@@ -49,7 +48,7 @@ from afflux.capture.slots import (
     STATE,
     STREAM,
     USED,
-    Bytes,
+    WIDTH,
     find,
     forget,
     insert,
@@ -115,8 +114,8 @@ SERVER_FIRST: Final = 512
 # Columns of results.
 CREDIT_WIDTH: Final = 8
 "Connection, stream, sender of the items, event, number granted, granted, used, frame."
-STALL_WIDTH: Final = 12
-"Connection, stream, sender of the items, start, stop, cause, after: type, side, position; type that ended it, route, time."
+STALL_WIDTH: Final = 11
+"Connection, stream, sender of the items, start, stop, cause, after: type, side, position; type that ended it, route."
 WRONG_WIDTH: Final = 5
 "Frame, case, kind of the stream or -1, two numbers."
 GRANTS: Final = 0
@@ -212,7 +211,9 @@ def _two_ways(kind: int) -> bool:
 
 
 @compiled
-def _wrong(conns: Ints, wrong: Ints, counts: Ints, conn: int, frame: int, case: int, kind: int, a: int, b: int) -> None:
+def _wrong(
+    conns: Table, wrong: Table, counts: Column, conn: int, frame: int, case: int, kind: int, a: int, b: int
+) -> None:
     """Note a broken rule, if the protocol has it."""
     if conns[conn, RULES] >> case & 1:
         at = counts[3]
@@ -222,7 +223,7 @@ def _wrong(conns: Ints, wrong: Ints, counts: Ints, conn: int, frame: int, case: 
 
 
 @compiled
-def _credit(rows: Ints, credit: Ints, counts: Ints, row: int, way: int, event: int, n: int, frame: int) -> None:
+def _credit(rows: Table, credit: Table, counts: Column, row: int, way: int, event: int, n: int, frame: int) -> None:
     """Note an event of the credit of one direction, if it needs credit."""
     if rows[row, GRANTED + way] < 0:
         return
@@ -236,10 +237,10 @@ def _credit(rows: Ints, credit: Ints, counts: Ints, row: int, way: int, event: i
 
 @compiled
 def _flows(
-    rows: Ints,
-    conns: Ints,
-    stalls: Ints,
-    counts: Ints,
+    rows: Table,
+    conns: Table,
+    stalls: Table,
+    counts: Column,
     row: int,
     way: int,
     time: int,
@@ -254,7 +255,7 @@ def _flows(
     kind = rows[row, KIND]
     if way == 1 and not (kind == K_CHANNEL or (kind == K_SESSION and rows[row, GRANTED + 1] >= 0)):
         return
-    if kind == K_FIRE or kind == K_PUSH:
+    if kind in (K_FIRE, K_PUSH):
         return
     conn = rows[row, CONN]
     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
@@ -277,7 +278,7 @@ def _flows(
 
 
 @compiled
-def _starts(rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, way: int) -> None:
+def _starts(rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int) -> None:
     """What is waited for in one direction is waited for since this frame."""
     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
     rows[row, SINCE + way] = frames[frame, TIME]
@@ -290,21 +291,31 @@ def _starts(rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, way: in
 
 @compiled
 def _end(
-    rows: Ints, order: Ints, letters: Bytes, ended: Ints, histories: Bytes, counts: Ints, row: int, how: int, code: int
+    rows: Table,
+    order: Column,
+    letters: Bytes,
+    ended: Table,
+    histories: Bytes,
+    counts: Column,
+    row: int,
+    how: int,
+    code: int,
 ) -> None:
     """A stream has ended: write its row, and keep a remainder."""
     rows[row, ENDED], rows[row, CODE] = how, code
     at = counts[0]
-    ended[at, :] = rows[row, :]
-    histories[at, :] = letters[row, :]
+    for column in range(WIDTH):
+        ended[at, column] = rows[row, column]
+    for column in range(HISTORY):
+        histories[at, column] = letters[row, column]
     counts[0] += 1
     unlink_live(rows, order, row)
 
 
 @compiled
 def _make_room(
-    rows: Ints, hashes: Ints, order: Ints, letters: Bytes, conns: Ints, conn: int, ended: Ints, histories: Bytes,
-    counts: Ints,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, conn: int, ended: Table, histories: Bytes,
+    counts: Column,
 ) -> None:  # fmt: skip
     """Free a row if there is none, or if the connection has a quarter of all."""
     if conns[conn, COUNT] * 4 >= len(rows):
@@ -320,7 +331,7 @@ def _make_room(
 
 
 @compiled
-def _letter(rows: Ints, letters: Bytes, frames: Ints, frame: int, row: int) -> None:
+def _letter(rows: Table, letters: Bytes, frames: Table, frame: int, row: int) -> None:
     count = rows[row, LETTERS]
     if count < HISTORY:
         upper = frames[frame, SIDE] == rows[row, ASKER]
@@ -330,7 +341,7 @@ def _letter(rows: Ints, letters: Bytes, frames: Ints, frame: int, row: int) -> N
 
 
 @compiled
-def _lease(conns: Ints, frames: Ints, frame: int) -> None:
+def _lease(conns: Table, frames: Table, frame: int) -> None:
     """The sender permits requests of the other side."""
     conn, other, time = frames[frame, CONNS], 1 - frames[frame, SIDE], frames[frame, TIME]
     if conns[conn, WITHOUT + other] < 0 and conns[conn, UNTIL + other] < time:
@@ -347,7 +358,7 @@ def _lease(conns: Ints, frames: Ints, frame: int) -> None:
 
 @compiled
 def _uses_lease(
-    conns: Ints, stalls: Ints, wrong: Ints, counts: Ints, frames: Ints, frame: int, kind: int, least: int
+    conns: Table, stalls: Table, wrong: Table, counts: Column, frames: Table, frame: int, kind: int, least: int
 ) -> int:
     """A request uses its lease. Returns how long it had waited for the lease, in ns; 0 if it had not."""
     conn, side, time = frames[frame, CONNS], frames[frame, SIDE], frames[frame, TIME]
@@ -383,7 +394,7 @@ def _uses_lease(
 
 
 @compiled
-def _connection(conns: Ints, wrong: Ints, counts: Ints, frames: Ints, frame: int) -> None:
+def _connection(conns: Table, wrong: Table, counts: Column, frames: Table, frame: int) -> None:
     """Apply what a frame means for its connection, and check its sender."""
     conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
     if not conns[conn, BEGUN + side]:
@@ -417,8 +428,9 @@ def _connection(conns: Ints, wrong: Ints, counts: Ints, frames: Ints, frame: int
 
 @compiled
 def _opens(
-    rows: Ints, hashes: Ints, order: Ints, letters: Bytes, conns: Ints, frames: Ints, frame: int, found: int,
-    ended: Ints, histories: Bytes, stalls: Ints, wrong: Ints, counts: Ints, owner: int, kind: int, asker: int, least: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, frame: int, found: int,
+    ended: Table, histories: Bytes, stalls: Table, wrong: Table, counts: Column, owner: int, kind: int, asker: int,
+    least: int,
 ) -> int:  # fmt: skip
     """Make the row of a new stream. ``found`` is the remainder of a former one with the same id, or -1."""
     conn, side, stream = frames[frame, CONNS], frames[frame, SIDE], frames[frame, STREAM_ID]
@@ -457,8 +469,8 @@ def _opens(
 
 @compiled
 def _carries(
-    rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, way: int, opens: bool,
-    credit: Ints, stalls: Ints, wrong: Ints, counts: Ints, least: int,
+    rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int, opens: bool,
+    credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """A frame carries an item, a part of one, or a request."""
     conn, kind, acts, time = rows[row, CONN], rows[row, KIND], frames[frame, ACTS], frames[frame, TIME]
@@ -492,7 +504,15 @@ def _carries(
 
 @compiled
 def _uses_credit(
-    rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, way: int, credit: Ints, wrong: Ints, counts: Ints
+    rows: Table,
+    conns: Table,
+    frames: Table,
+    frame: int,
+    row: int,
+    way: int,
+    credit: Table,
+    wrong: Table,
+    counts: Column,
 ) -> None:
     conn = rows[row, CONN]
     amount = frames[frame, SIZE] if conns[conn, TRAITS] & OCTETS else frames[frame, ITEM_COUNT]
@@ -508,8 +528,8 @@ def _uses_credit(
 
 @compiled
 def _grants(
-    rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, way: int, opens: bool,
-    credit: Ints, stalls: Ints, wrong: Ints, counts: Ints, least: int,
+    rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int, opens: bool,
+    credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """A frame grants credit for items in a direction."""
     conn, kind, n = rows[row, CONN], rows[row, KIND], frames[frame, NUMBER]
@@ -536,7 +556,7 @@ def _grants(
 
 
 @compiled
-def _stops(rows: Ints, credit: Ints, counts: Ints, row: int, way: int, how: int, frame: int) -> None:
+def _stops(rows: Table, credit: Table, counts: Column, row: int, way: int, how: int, frame: int) -> None:
     """A direction has ended: 1, its sender has ended it; 2, its receiver wants no more."""
     if not rows[row, DONE + way]:
         _credit(rows, credit, counts, row, way, END, 0, frame)
@@ -545,8 +565,8 @@ def _stops(rows: Ints, credit: Ints, counts: Ints, row: int, way: int, how: int,
 
 @compiled
 def _acts(  # long: what a frame does to its stream, in the order in which it matters
-    rows: Ints, hashes: Ints, order: Ints, letters: Bytes, conns: Ints, frames: Ints, frame: int, row: int, opens: bool,
-    ended: Ints, histories: Bytes, credit: Ints, stalls: Ints, wrong: Ints, counts: Ints, least: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, frame: int, row: int,
+    opens: bool, ended: Table, histories: Bytes, credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """Apply a frame to its live stream."""
     conn, kind, asker = rows[row, CONN], rows[row, KIND], rows[row, ASKER]
@@ -581,7 +601,7 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
     if acts & A_ERROR:
         how = FAILED
     finished = acts & A_COMPLETE or (kind == K_REQUEST and way == 0 and item and rows[row, PART] == 0)
-    if finished and not (rows[row, DONE + way] == 1):
+    if finished and rows[row, DONE + way] != 1:
         if not item and not opens:
             held = frames[frame, HELD + side]
             _flows(rows, conns, stalls, counts, row, way, time, held, frames[frame, TYPE], least)
@@ -610,10 +630,11 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
 
 
 @compiled
-def _push(ended: Ints, histories: Bytes, counts: Ints, conns: Ints, frames: Ints, frame: int) -> None:
+def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: Table, frame: int) -> None:
     """Write the row of a message that is a stream of its own."""
     at, time = counts[0], frames[frame, TIME]
-    ended[at, :] = 0
+    for column in range(WIDTH):
+        ended[at, column] = 0
     ended[at, CONN], ended[at, STREAM], ended[at, KIND] = frames[frame, CONNS], max(frames[frame, STREAM_ID], 0), K_PUSH
     ended[at, ASKER], ended[at, FIRST], ended[at, LAST] = frames[frame, SIDE], time, time
     ended[at, BYTES + 1], ended[at, ROUTE] = frames[frame, SIZE], frames[frame, NEW_ROUTE]
@@ -625,7 +646,7 @@ def _push(ended: Ints, histories: Bytes, counts: Ints, conns: Ints, frames: Ints
 
 
 @compiled
-def _strays(rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, wrong: Ints, counts: Ints) -> bool:
+def _strays(rows: Table, conns: Table, frames: Table, frame: int, row: int, wrong: Table, counts: Column) -> bool:
     """Judge a frame without a live stream that opens none; ``row`` is the remainder of one, or -1. Returns whether the
     stream is one that began before the capture."""
     conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
@@ -636,13 +657,11 @@ def _strays(rows: Ints, conns: Ints, frames: Ints, frame: int, row: int, wrong: 
         elif acts & A_ITEM and rows[row, DONE + way] == 1:
             _wrong(conns, wrong, counts, conn, frame, B_DONE, rows[row, KIND], 0, 0)
         return False
-    if conns[conn, LATER] or not (conns[conn, WHOLE] and conns[conn, WHOLE + 1]):
-        return True
-    return False
+    return bool(conns[conn, LATER] or not (conns[conn, WHOLE] and conns[conn, WHOLE + 1]))
 
 
 @compiled
-def _never(conns: Ints, order: Ints, frames: Ints, frame: int) -> bool:
+def _never(conns: Table, order: Column, frames: Table, frame: int) -> bool:
     """Whether it is certain that a stream without a row never began."""
     conn, stream = frames[frame, CONNS], frames[frame, STREAM_ID]
     if conns[conn, GAPS]:
@@ -658,8 +677,8 @@ def _never(conns: Ints, order: Ints, frames: Ints, frame: int) -> bool:
 
 @compiled
 def apply(  # long: the passage of one frame, case by case
-    rows: Ints, hashes: Ints, order: Ints, letters: Bytes, conns: Ints, frames: Ints, start: int, stop: int,
-    ended: Ints, histories: Bytes, credit: Ints, stalls: Ints, wrong: Ints, counts: Ints, least: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, frames: Table, start: int, stop: int,
+    ended: Table, histories: Bytes, credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """Apply the frames from ``start`` to ``stop``.
 
@@ -733,8 +752,8 @@ def apply(  # long: the passage of one frame, case by case
 
 @compiled
 def close(
-    rows: Ints, hashes: Ints, order: Ints, letters: Bytes, conns: Ints, conn: int, time: int, how: int, held: Ints,
-    ended: Ints, histories: Bytes, stalls: Ints, counts: Ints, least: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, conn: int, time: int, how: int,
+    held: Column, ended: Table, histories: Bytes, stalls: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
     """End the streams of a connection. ``held`` is how long each side could not send in all, the server's first."""
     row = conns[conn, HEAD]

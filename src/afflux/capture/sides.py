@@ -47,7 +47,8 @@ class PlainSide:
     """
 
     def __init__(self, dissector: Dissector, limits: Limits) -> None:
-        self._dissector = dissector
+        self.dissector = dissector
+        "Finds the frames."
         self._most = limits.frame_bytes
         self._limits = limits
         dissector.largest = min(dissector.largest, limits.frame_bytes)
@@ -55,26 +56,26 @@ class PlainSide:
     @property
     def buffered(self) -> int:
         """See Side."""
-        return self._dissector.buffered
+        return self.dissector.buffered
 
     def feed(self, data: bytes) -> Iterable[Placed]:
         """See Side."""
-        found = [_placed(made) for made in self._dissector.feed(data)]
-        if self._dissector.buffered > self._most + 64:
+        found = [_placed(made) for made in self.dissector.feed(data)]
+        if self.dissector.buffered > self._most + 64:
             found += self.stop(reached(self._limits, "frame_bytes"))
         return found
 
     def lose(self, size: int) -> Iterable[Placed]:
         """See Side."""
-        return [_placed(made) for made in self._dissector.lose(size)]
+        return [_placed(made) for made in self.dissector.lose(size)]
 
     def end(self) -> Iterable[Placed]:
         """See Side."""
-        return [_placed(made) for made in self._dissector.end()]
+        return [_placed(made) for made in self.dissector.end()]
 
     def stop(self, reason: str) -> Iterable[Placed]:
         """See Side."""
-        return _stopped(self._dissector, reason)
+        return _stopped(self.dissector, reason)
 
 
 class WebSocketSide:

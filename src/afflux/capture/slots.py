@@ -10,14 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from afflux.capture.compiling import compiled
-from afflux.capture.packets import Ints
+from afflux.capture.compiling import Bytes, Column, Table, compiled
 
 __all__ = ["HISTORY", "find", "forget", "insert", "lists", "table", "unlink_live"]
-
-Bytes = npt.NDArray[np.uint8]
 
 HISTORY: Final = 48
 "Letters that are kept of a stream's history."
@@ -84,7 +80,7 @@ TAIL: Final = 1
 COUNT: Final = 2
 
 
-def table(size: int) -> tuple[Ints, Ints, Ints, Bytes]:
+def table(size: int) -> tuple[Table, Column, Column, Bytes]:
     """Return the empty state for ``size`` streams: rows, hash table, lists, histories."""
     rows = np.zeros((size, WIDTH), np.int64)
     rows[:, YOUNGER] = np.arange(1, size + 1)
@@ -93,7 +89,7 @@ def table(size: int) -> tuple[Ints, Ints, Ints, Bytes]:
     return rows, hashes, lists(), np.zeros((size, HISTORY), np.uint8)
 
 
-def lists() -> Ints:
+def lists() -> Column:
     """Return the lists of a table whose rows are all free."""
     return np.array([0, -1, -1, -1, -1, 0], np.int64)
 
@@ -105,7 +101,7 @@ def _place(conn: int, stream: int, owner: int, mask: int) -> int:
 
 
 @compiled
-def find(rows: Ints, hashes: Ints, conn: int, stream: int, owner: int) -> int:
+def find(rows: Table, hashes: Column, conn: int, stream: int, owner: int) -> int:
     """Return the row of a stream, -1 for none."""
     mask = len(hashes) - 1
     at = _place(conn, stream, owner, mask)
@@ -118,11 +114,12 @@ def find(rows: Ints, hashes: Ints, conn: int, stream: int, owner: int) -> int:
 
 
 @compiled
-def insert(rows: Ints, hashes: Ints, order: Ints, conns: Ints, conn: int, stream: int, owner: int) -> int:
+def insert(rows: Table, hashes: Column, order: Column, conns: Table, conn: int, stream: int, owner: int) -> int:
     """Take a free row for a stream, which is live and the youngest. The row is zero but for its key."""
     row = int(order[FREE_HEAD])
     order[FREE_HEAD] = rows[row, YOUNGER]
-    rows[row, :] = 0
+    for column in range(WIDTH):
+        rows[row, column] = 0
     rows[row, CONN], rows[row, STREAM], rows[row, OWNER], rows[row, STATE] = conn, stream, owner, LIVE
     mask = len(hashes) - 1
     at = _place(conn, stream, owner, mask)
@@ -142,7 +139,7 @@ def insert(rows: Ints, hashes: Ints, order: Ints, conns: Ints, conn: int, stream
 
 
 @compiled
-def _append(rows: Ints, order: Ints, row: int, old: int) -> None:
+def _append(rows: Table, order: Column, row: int, old: int) -> None:
     rows[row, YOUNGER] = -1
     rows[row, OLDER] = order[old + 1]
     if order[old + 1] >= 0:
@@ -153,7 +150,7 @@ def _append(rows: Ints, order: Ints, row: int, old: int) -> None:
 
 
 @compiled
-def _remove(rows: Ints, order: Ints, row: int, old: int) -> None:
+def _remove(rows: Table, order: Column, row: int, old: int) -> None:
     older, younger = rows[row, OLDER], rows[row, YOUNGER]
     if older >= 0:
         rows[older, YOUNGER] = younger
@@ -166,7 +163,7 @@ def _remove(rows: Ints, order: Ints, row: int, old: int) -> None:
 
 
 @compiled
-def unlink_live(rows: Ints, order: Ints, row: int) -> None:
+def unlink_live(rows: Table, order: Column, row: int) -> None:
     """Make a live stream a remainder."""
     _remove(rows, order, row, LIVE_OLD)
     rows[row, STATE] = LEFT
@@ -174,7 +171,7 @@ def unlink_live(rows: Ints, order: Ints, row: int) -> None:
 
 
 @compiled
-def forget(rows: Ints, hashes: Ints, order: Ints, conns: Ints, row: int) -> None:
+def forget(rows: Table, hashes: Column, order: Column, conns: Table, row: int) -> None:
     """Free the row of a remainder."""
     mask = len(hashes) - 1
     at = _place(rows[row, CONN], rows[row, STREAM], rows[row, OWNER], mask)

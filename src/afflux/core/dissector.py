@@ -116,6 +116,30 @@ class Dissector:
         """Bytes of an incomplete frame that are buffered."""
         return self._buffer.pending
 
+    @property
+    def rest(self) -> bytes | None:
+        """The bytes of an incomplete frame that are buffered; None if the next frame does not begin with them: after an
+        error, or in the middle of a frame that is skipped."""
+        return None if self.over or self._skip else bytes(self._buffer.held)
+
+    @property
+    def missing(self) -> int:
+        """Bytes without which ``feed`` returns no record."""
+        return max(self._skip, self._need - self._buffer.pending)
+
+    def passed(self, size: int, rest: bytes, need: int) -> None:
+        """Continue after frames that the caller has read itself.
+
+        Args:
+            size: the bytes of these frames, of which the first are those in ``rest``.
+            rest: the bytes of the incomplete frame after them.
+            need: the bytes that this frame needs, as far as is known.
+        """
+        self._buffer.clear()
+        self.offset += size
+        self._need = need
+        self._buffer.keep(rest, 0, need)
+
     def lose(self, size: int) -> list[Record]:
         """Report that the next ``size`` bytes are missing. If they are a part of one frame whose size is known, return
         its record, and continue after it. Otherwise the next frame cannot be found: this sets ``over``."""
@@ -203,16 +227,16 @@ class Prefixed(Dissector):
         self.PROTOCOL = protocol  # type: ignore[misc]  # one class for several protocols
         self.head = prefix.width
         self.declared = declared
-        self._prefix = prefix
+        self.prefix = prefix
         self._rule = rule
         self._record = record
 
     def read(self, block: bytes, at: int) -> tuple[Record | None, int]:
         """See Dissector."""
-        width = self._prefix.width
+        width = self.prefix.width
         if len(block) - at < width:
             return None, width
-        size = self._prefix.size(block, at)
+        size = self.prefix.size(block, at)
         start = at + width
         if size < 0:
             raise Violation(f"a length of {size + width} is less than the {width} bytes of its field", rule=self._rule)
@@ -227,13 +251,19 @@ class Prefixed(Dissector):
         """Return None, because only a wrong length ends the frames."""
         return None
 
+    def at(self, data: bytes, offset: int) -> Record:
+        """Return the record of one frame without its length, which is at ``offset`` in the direction. The position of
+        the dissector does not change."""
+        where = self.where(len(data)) | {"offset": offset}
+        return self._record(data, payload=self.payload, **where)
+
     def alone(self, data: bytes) -> Record:
         """See Dissector."""
         return self._made(data, 0, len(data))
 
     def cut(self, data: bytes, missing: int) -> Record:
         """Return the record of the bytes received."""
-        width = self._prefix.width if len(data) >= self._prefix.width else 0
+        width = self.prefix.width if len(data) >= self.prefix.width else 0
         found = self._made(data[width:], width, len(data) - width)
         return self._marked(found, f"cut off: {missing} bytes are missing")
 

@@ -1,0 +1,319 @@
+"""Decode what a batch of packets brings to all connections together, into columns.
+
+Theory of operation. The events of a batch are collected (``Settings.later``). The bytes of each direction that has
+length-prefixed frames are joined, with the rest of the last batch before them; a kernel finds the frames (kernels.py)
+and their fields are read as the declarations define them (layouts.py). The dissector of the direction then continues
+after these frames. It decodes all else, event by event: other protocols, directions with missing bytes or wrong
+lengths, and the frames that cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture.conversation import Conversation, Event, Found, Settings
+from afflux.capture.frames import Frames, Kinds, Payloads, protocol_of
+from afflux.capture.kernels import SHARED, Boundaries
+from afflux.capture.layouts import Columns, Layout
+from afflux.capture.packets import PAD, Ints
+from afflux.capture.sides import PlainSide, Side
+from afflux.core.dissector import Prefixed
+
+__all__ = ["BatchReader"]
+
+LAST: Final = 1 << 40
+"Stands for the packet -1 in an order."
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What a batch brings to one direction with length-prefixed frames."""
+
+    conversation: Conversation
+    dissector: Prefixed
+    rest: bytes
+    "The bytes before."
+    base: int
+    "The position of ``rest`` in the direction."
+    numbers: list[int]
+    "The events with bytes."
+    end: int | None
+    "The event that ends the direction."
+    start: int = 0
+    "Where ``rest`` is in the joined bytes."
+    stop: int = 0
+    "Where the lane ends there."
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Where the frames of some lanes are."""
+
+    block: bytes
+    at: Ints
+    "Where each begins, without its prefix."
+    size: Ints
+    lane: Ints
+    packet: Ints
+    event: Ints
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def where(self, chosen: Any) -> _Rows:
+        """Return some of them."""
+        columns = (self.at, self.size, self.lane, self.packet, self.event)
+        return _Rows(self.block, *(column[chosen] for column in columns))
+
+
+class _Joined:
+    """The bytes of some lanes, one lane after the other, and the packets that brought them."""
+
+    def __init__(self, lanes: list[_Lane], events: list[Event]) -> None:
+        pieces: list[bytes] = []
+        ends: list[Sequence[int]] = []
+        packets: list[Sequence[int]] = []
+        shifts: list[int] = []
+        owner: list[int] = []
+        position = 0
+        for number, lane in enumerate(lanes):
+            lane.start = position
+            pieces.append(lane.rest)
+            position += len(lane.rest)
+            for event in map(events.__getitem__, lane.numbers):
+                data = event.octets
+                pieces.append(data)
+                ends.append(event.ends if len(event.ends) > 1 else (len(data),))
+                packets.append(event.packets)
+                shifts.append(position)
+                owner.append(number)
+                position += len(data)
+            lane.stop = position
+        self.block = b"".join((*pieces, PAD))
+        counts = np.array([len(piece) for piece in ends], np.int64)
+        self._end = np.array(list(chain.from_iterable(ends)), np.int64) + np.repeat(np.array(shifts, np.int64), counts)
+        self._packet = np.array(list(chain.from_iterable(packets)), np.int64)
+        self._event = np.repeat(np.array(list(chain.from_iterable(lane.numbers for lane in lanes)), np.int64), counts)
+        self._lane = np.repeat(np.array(owner, np.int64), counts)
+
+    def rows(self, at: Ints, size: Ints) -> _Rows:
+        """Return the frames that are at these places, in ascending order: each with the packet that completed it."""
+        known = np.searchsorted(at + size, self._end, "right")
+        segment = np.repeat(np.arange(len(self._end)), np.diff(known, prepend=0))
+        return _Rows(self.block, at, size, self._lane[segment], self._packet[segment], self._event[segment])
+
+
+class BatchReader:
+    """Makes the frames of a batch out of its events.
+
+    Args:
+        settings: of the conversations. Their events are collected from now on.
+        boundaries: finds the frames.
+    """
+
+    def __init__(self, settings: Settings, boundaries: Boundaries = SHARED) -> None:
+        self._settings = settings
+        self._payload = settings.payload == "bytes"
+        self._boundaries = boundaries
+        self._layouts: dict[str, Layout] = {}
+        settings.later = []
+
+    def frames(self, time: Ints, kinds: Kinds) -> Frames:
+        """Return the frames that the events since the last call complete.
+
+        Args:
+            time: when the packets of the batch were captured; the last one stands for those after it.
+            kinds: the types of frames, which this adds to.
+        """
+        events, self._settings.later = self._settings.later or [], []
+        lanes, rest = self._lanes(events)
+        parts: list[Frames] = []
+        orders: list[Ints] = []
+        for group in lanes.values():
+            rows, tails = self._found(group, events)
+            rest += self._settled(group, tails)
+            if len(rows):
+                parts.append(self._read(rows, group, time, kinds))
+                orders.append(rows.event)
+        found, numbers = self._replayed(events, sorted(rest))
+        if found or not parts:
+            parts.append(Frames.made_of(found, time, kinds, payload=self._payload))
+            orders.append(np.array(numbers, np.int64))
+        return _ordered(Frames.joined(parts), np.concatenate(orders)) if len(parts) > 1 or found else parts[0]
+
+    def _lanes(self, events: list[Event]) -> tuple[dict[str, list[_Lane]], list[int]]:
+        """Return the lanes of each protocol, and the events of the other directions."""
+        sides: dict[Side, list[int]] = {}
+        for number, event in enumerate(events):
+            sides.setdefault(event.side, []).append(number)
+        most = self._settings.limits.capture_bytes - self._settings.buffered
+        few = sum(len(event.octets) for event in events) <= most
+        lanes: dict[str, list[_Lane]] = {}
+        rest: list[int] = []
+        for side, numbers in sides.items():
+            lane = _lane(side, numbers, events) if few else None
+            if lane is None:
+                rest += numbers
+            else:
+                lanes.setdefault(lane.dissector.PROTOCOL, []).append(lane)
+        return lanes, rest
+
+    def _found(self, lanes: list[_Lane], events: list[Event]) -> tuple[_Rows, list[bytes | None]]:
+        """Return the frames of some lanes of one protocol, and the rest of each lane. The rest is None for a lane that
+        its dissector must decode."""
+        joined = _Joined(lanes, events)
+        prefix = lanes[0].dissector.prefix
+        at, size, tails = self._boundaries.find(
+            joined.block,
+            np.array([lane.start for lane in lanes], np.int64),
+            np.array([lane.stop for lane in lanes], np.int64),
+            width=prefix.width,
+            own=prefix.own,
+            mask=(1 << 8 * prefix.width) - 1 & ~prefix.reserved,
+            largest=lanes[0].dissector.largest,
+        )
+        places = zip(tails.tolist(), lanes, strict=True)
+        rests = [joined.block[tail : lane.stop] if tail >= 0 else None for tail, lane in places]
+        rows = joined.rows(at, size)
+        key = np.where(rows.packet < 0, LAST, rows.packet) * (len(events) + 1) + rows.event
+        return (rows if _sorted(key) else rows.where(np.argsort(key, kind="stable"))), rests
+
+    def _settled(self, lanes: list[_Lane], tails: list[bytes | None]) -> list[int]:
+        """Let the dissectors continue after what was read; return the events that they must handle."""
+        rest: list[int] = []
+        for lane, tail in zip(lanes, tails, strict=True):
+            if tail is None:
+                rest += lane.numbers
+            else:
+                self._continue(lane, tail)
+            if lane.end is not None and (tail is None or tail):
+                rest.append(lane.end)
+        return rest
+
+    def _continue(self, lane: _Lane, tail: bytes) -> None:
+        dissector, prefix = lane.dissector, lane.dissector.prefix
+        need = prefix.width if tail else 0
+        if len(tail) >= prefix.width:
+            need += prefix.size(tail)
+        dissector.passed(lane.stop - lane.start - len(tail), tail, need)
+        self._settings.buffered += len(tail) - len(lane.rest)
+
+    def _replayed(self, events: list[Event], numbers: list[int]) -> tuple[list[Found], list[int]]:
+        """Let the dissectors handle events; return the frames, and the event of each."""
+        order: list[int] = []
+        for number in numbers:
+            events[number].conversation.handle(events[number])
+            order += [number] * (len(self._settings.found) - len(order))
+        found = self._settings.taken()
+        return found, order
+
+    def _read(self, rows: _Rows, lanes: list[_Lane], time: Ints, kinds: Kinds) -> Frames:
+        """Read the fields of frames."""
+        protocol = lanes[0].dissector.PROTOCOL
+        layout = self._layouts.get(protocol)
+        if layout is None:
+            layout = self._layouts[protocol] = Layout(lanes[0].dissector.declared)
+        found = layout.read(rows.block, rows.at, rows.size)
+        owners: dict[Conversation, int] = {}
+        conn = np.array([owners.setdefault(lane.conversation, len(owners)) for lane in lanes], np.int64)
+        shift = np.array([lane.base - lane.start for lane in lanes], np.int64)
+        for lane, count in zip(lanes, np.bincount(rows.lane, minlength=len(lanes)).tolist(), strict=True):
+            lane.conversation.frames += count
+        numbers: dict[str, Any] = found.numbers | {f"{name}_len": sizes for name, sizes in found.sizes.items()}
+        kind, mask = _kinds(layout, found, lanes[0].conversation, kinds)
+        made = Frames(
+            conversations=list(owners),
+            kinds=kinds,
+            packet=rows.packet,
+            time=time[rows.packet],
+            conn=conn[rows.lane],
+            client=np.array([lane.dissector.client for lane in lanes], np.bool_)[rows.lane],
+            kind=kind,
+            flags=(found.word & mask).astype(np.int32),
+            **numbers,
+            offset=rows.at + shift[rows.lane],
+            length=rows.size,
+            payloads=Payloads(rows.block, **found.at) if self._payload else None,
+        )
+        wrong = np.flatnonzero(~found.read)
+        for code, (here, values) in found.own.items():
+            if layout.own[code]:
+                _fields(made, rows, lanes, here, found.read[here], values)
+        if not len(wrong):
+            return made
+        records = [_record(rows, lanes, row, int(made.offset[row])) for row in wrong.tolist()]
+        return made.put(wrong, Frames.made_of(records, time, kinds, payload=self._payload))
+
+
+def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
+    """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
+    if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not side.dissector.declared:
+        return None
+    rest, last = side.dissector.rest, events[numbers[-1]]
+    if rest is None:
+        return None
+    end = numbers[-1] if last.data is None else None
+    given = numbers if end is None else numbers[:-1]
+    sizes = [len(data) if isinstance(data := events[number].data, bytes) else -1 for number in given]
+    if not sizes or min(sizes) < 0 or sum(sizes) < side.dissector.missing:
+        return None
+    return _Lane(last.conversation, side.dissector, rest, side.dissector.offset, given, end)
+
+
+def _kinds(
+    layout: Layout, found: Columns, conversation: Conversation, kinds: Kinds
+) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Return the kind of each frame that was read, and the bits of its declared flags."""
+    entry = protocol_of(conversation)
+    size = max(max(layout.frames), int(found.code.max())) + 1
+    number, mask = np.zeros(size, np.int32), np.zeros(size, np.int64)
+    for code in found.own:
+        number[code] = kinds.of(entry, layout.frames[code][0].NAME)
+        mask[code] = sum(flag.bit for flag, _ in layout.frames[code][0].FLAGS)
+    return number[found.code], mask[found.code]
+
+
+def _fields(
+    made: Frames, rows: _Rows, lanes: list[_Lane], here: Ints, read: Flags, values: dict[str, list[int]]
+) -> None:
+    """Note the other declared fields of the frames of one type. Those without a number in ``values`` are the same in
+    all frames that were read: the dissector shows one."""
+    good = np.flatnonzero(read).tolist()
+    if not good:
+        return
+    first = int(here[good[0]])
+    sample = _record(rows, lanes, first, 0)[2]["fields"]
+    places = here[good].tolist()
+    if not values:
+        made.fields.update(dict.fromkeys(places, sample))
+        return
+    names = list(values)
+    for place, row in zip(
+        places, zip(*([values[name][one] for one in good] for name in names), strict=True), strict=True
+    ):
+        made.fields[place] = {**sample, **dict(zip(names, row, strict=True))}
+
+
+def _record(rows: _Rows, lanes: list[_Lane], row: int, offset: int) -> Found:
+    """Return the record of one frame."""
+    at, lane = int(rows.at[row]), lanes[int(rows.lane[row])]
+    data = rows.block[at : at + int(rows.size[row])]
+    return int(rows.packet[row]), lane.conversation, lane.dissector.at(data, offset)
+
+
+def _sorted(key: Ints) -> bool:
+    return bool((key[1:] >= key[:-1]).all())
+
+
+def _ordered(frames: Frames, events: Ints) -> Frames:
+    """Return frames in the order of their packets, and of the events of one packet."""
+    key = np.where(frames.packet < 0, LAST, frames.packet)
+    order = np.lexsort((events, key))
+    return frames if _sorted(order) else frames.taken(order)

@@ -1,0 +1,115 @@
+"""Find the frames in bytes, one after the other: what numpy cannot do for all of them at once.
+
+The functions are plain Python that numba compiles (extra ``fast``). The import of numba takes longer than the frames of
+a small capture, so it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture.packets import Ints
+
+__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled"]
+
+PATIENCE: Final = 800_000
+"Frames that are found in plain Python, which takes about as long as the import of numba."
+
+
+def boundaries(
+    data: Any,
+    starts: Any,
+    stops: Any,
+    at: Any,
+    sizes: Any,
+    tails: Any,
+    width: int,
+    own: int,
+    mask: int,
+    largest: int,
+) -> int:
+    """Find the length-prefixed frames in some regions of ``data``; return how many.
+
+    Args:
+        data: the bytes.
+        starts: where each region begins.
+        stops: where each region ends.
+        at: receives where each frame begins, without its prefix.
+        sizes: receives the bytes of each frame.
+        tails: receives where the last, incomplete frame of each region begins: its prefix. -1 for a region with a
+            length that is illegal or above ``largest``; no frames of such a region are returned.
+        width: bytes of the prefix.
+        own: bytes of the prefix that a length includes.
+        mask: the bits of the prefix that are the length.
+        largest: the longest frame.
+    """
+    count = 0
+    for region in range(len(starts)):
+        here, stop, first = starts[region], stops[region], count
+        while stop - here >= width:
+            length = data[here] << 16 | data[here + 1] << 8 | data[here + 2]
+            for place in range(3, width):
+                length = length << 8 | data[here + place]
+            length = (length & mask) - own
+            if length < 0 or length > largest:
+                count, here = first, -1
+                break
+            if length > stop - here - width:
+                break
+            here += width
+            at[count] = here
+            sizes[count] = length
+            count += 1
+            here += length
+        tails[region] = here
+    return count
+
+
+class Boundaries:
+    """Calls ``boundaries``, compiled if that is worth it.
+
+    Args:
+        patience: frames that are found before numba is imported.
+    """
+
+    def __init__(self, patience: int = PATIENCE) -> None:
+        self._left = patience
+        self._compiled: Callable[..., int] | None = None
+
+    def find(
+        self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
+    ) -> tuple[Ints, Ints, Ints]:
+        """Return where the frames begin, their sizes, and the tail of each region; see ``boundaries``."""
+        most = int((stops - starts).sum()) // width
+        at, sizes, tails = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(starts), np.int64)
+        if self._compiled is None and self._left <= 0:
+            self._compiled = compiled(boundaries)
+        if self._compiled is not None:
+            octets: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
+            count = self._compiled(octets, starts, stops, at, sizes, tails, width, own, mask, largest)
+        else:
+            out: list[Any] = [column.data for column in (at, sizes, tails)]  # faster than the array, item by item
+            count = boundaries(data, starts.tolist(), stops.tolist(), out[0], out[1], out[2], width, own, mask, largest)
+            self._left -= count
+        return at[:count], sizes[:count], tails
+
+
+SHARED: Final = Boundaries()
+"For all captures of the process."
+
+
+def compiled(function: Callable[..., int]) -> Callable[..., int]:
+    """Return a function compiled by numba, or the function itself if numba is not installed."""
+    try:
+        from numba import njit
+    except ImportError:
+        return function
+    try:
+        made: Callable[..., int] = njit(cache=True)(function)
+    except RuntimeError:  # no directory for the cache
+        made = njit(function)
+    return made
