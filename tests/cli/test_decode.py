@@ -198,7 +198,8 @@ def test_other_outputs() -> None:
         (["a", "b"], "file 'a' not found"),
         (["--protocol", "rsockt", "--hex", "00"], "rsocket"),
         (["--protocol", "carrier", "--hex", "00"], 'unknown protocol "carrier"'),
-        (["--where", "n < 4", "--hex", "00"], "--where is not supported yet"),
+        (["--where", "n < x", "--hex", "00"], '--where:1:5: n is a number, not "x"\n  n < x\n      ^'),
+        (["--where", "packet == 1", "--hex", "00"], "packet is a column of the table of frames"),
         ([], "FILE | HEX"),
     ],
 )

@@ -23,6 +23,8 @@ import typer
 from afflux.cli.captures import MAGIC, check_whole, decode_as, decoder_of, frames
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, format_of, output_option, printer
+from afflux.cli.selecting import Selection
+from afflux.core.dissect import PayloadForm
 from afflux.core.errors import Unsupported
 from afflux.core.payload import Payload
 from afflux.core.recognition import Recognition, recognize, unknown
@@ -103,23 +105,25 @@ def decode(
         bool, typer.Option("--checksums", help="In captures: count wrong TCP checksums. Nothing is dropped.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
-    where: Annotated[str | None, typer.Option("--where", hidden=True)] = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="Frames to print, such as 'type == REQUEST_N and n < 4'."),
+    ] = None,
     output: Annotated[
         str | None,
         output_option(*_OUTPUTS, default="text"),
     ] = None,
 ) -> None:
     """Decode frames and print one JSON object for each."""
-    if where is not None:
-        usage("--where is not supported yet")
     chosen = format_of(output, "decode", *_OUTPUTS)
+    selection = Selection(where, payload.value)
     make = None if protocol == AUTO else dissector_of(protocol)
     client = role is Side.client
     given = decode_as(ports or [])
     if not as_hex and len(words) == 1 and (file := _capture(words[0])) is not None:
         with file:
-            decoder = decoder_of(file, protocol=protocol, ports=given, payload=payload.value, checksums=checksums)
-            _finish(_print(frames(decoder), chosen), strict)
+            decoder = decoder_of(file, protocol=protocol, ports=given, payload=selection.form, checksums=checksums)
+            _finish(_print(selection.of(frames(decoder)), chosen), strict)
             check_whole(decoder, words[0])
         return
     if given or checksums:
@@ -132,7 +136,8 @@ def decode(
         sources = _from_files(words, framing, client)
     if make is None:
         sources, make = _recognized(sources, framing)
-    _finish(_print(_records(chain.from_iterable(sources), make, framing, payload), chosen), strict)
+    found = _records(chain.from_iterable(sources), make, framing, selection.form)
+    _finish(_print(selection.of(found), chosen), strict)
 
 
 def _finish(wrong: int, strict: bool) -> None:
@@ -195,9 +200,11 @@ def _report(data: bytes, client: bool, result: Recognition, entry: ProtocolEntry
     return f"{reason}; decoded as {entry.name}, choose with {others or '--protocol NAME'}"
 
 
-def _records(found: Iterable[Piece], make: MakeDissector, framing: Framing, payload: Shown) -> Iterator[dict[str, Any]]:
+def _records(
+    found: Iterable[Piece], make: MakeDissector, framing: Framing, payload: PayloadForm
+) -> Iterator[dict[str, Any]]:
     """Yield the frame records of both sides, in input order."""
-    sides = {client: make(client, payload.value) for client in (True, False)}
+    sides = {client: make(client, payload) for client in (True, False)}
     for client, data in found:
         if framing is Framing.none:
             yield sides[client].bare(data)

@@ -33,7 +33,7 @@ PACKAGES = (
     ("cbor2", "codecs", "CBOR in routes"),
     ("reactivex", "rx", "reactivex Observables"),
     ("nats-py", "nats", "journals on NATS JetStream"),
-    ("lark", "sessions", "the language of session types"),
+    ("lark", "sessions", "session types, and filters of frames"),
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),
     ("altair", "report", "reports with pictures"),

@@ -36,7 +36,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     "decode": (
         "afflux decode --framing none --hex 00000005200000000003",
         "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",
-        "afflux decode --strict capture.pcapng",
+        """afflux decode --strict --where "type == REQUEST_RESPONSE or error" capture.pcapng""",
     ),
     "capture": (
         "afflux capture --listen tcp://127.0.0.1:7050 --to tcp://127.0.0.1:7000 -w capture.pcapng",

@@ -16,7 +16,17 @@ from afflux.core.frame import Frame
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["RECORD_KEYS", "PayloadForm", "arrow_schema", "broken", "escaped", "line", "record", "record_of"]
+__all__ = [
+    "RECORD_KEYS",
+    "PayloadForm",
+    "arrow_schema",
+    "broken",
+    "escaped",
+    "line",
+    "payload_text",
+    "record",
+    "record_of",
+]
 
 PayloadForm = Literal["none", "hex", "text", "bytes"]
 "How metadata and data are shown: not at all, in hexadecimal, as UTF-8 with U+FFFD for invalid bytes, or as they are."
@@ -40,6 +50,8 @@ RECORD_KEYS = (
 )
 "The keys of every record, in order; ``metadata`` and ``data`` follow when they are requested."
 _EMPTY: dict[str, Any] = dict.fromkeys(RECORD_KEYS)
+_FILLED = frozenset(("stream", "n", "code"))
+"The keys that declared fields fill."
 _WHERE = frozenset(("ts", "conn", "dir", "offset", "length"))
 
 
@@ -63,8 +75,8 @@ def record(frame: Frame, *, flags: int | None = None, payload: PayloadForm = "no
         if column in ("metadata", "data"):
             row[f"{column}_len"] = None if value is None else len(value)
             if payload != "none":
-                shown[column] = None if value is None else _text(value, payload)
-        elif (column or field.name) in row:
+                shown[column] = None if value is None else payload_text(value, payload)
+        elif (column or field.name) in _FILLED:
             row[column or field.name] = value
         else:
             fields[field.name] = _field(value, field.kind, payload)
@@ -128,7 +140,8 @@ def _row(where: dict[str, Any], **known: Any) -> dict[str, Any]:
     return row
 
 
-def _text(value: bytes, payload: PayloadForm) -> str | bytes:
+def payload_text(value: bytes, payload: PayloadForm) -> str | bytes:
+    """Return metadata or data as they are shown in one form, not ``none``."""
     if payload == "bytes":
         return value
     return value.decode("utf-8", "replace") if payload == "text" else value.hex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final
@@ -14,8 +15,9 @@ from afflux.core.errors import Unsupported
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
+    from afflux.core.frame import Frame
 
-__all__ = ["AUTO", "PROTOCOLS", "Protocols", "all_names", "any_protocol", "named", "recognizable"]
+__all__ = ["AUTO", "PROTOCOLS", "Protocols", "all_names", "any_protocol", "frames_of", "named", "recognizable"]
 
 AUTO: Final = "auto"
 "In the address of a server: each client's protocol is recognized from its first bytes."
@@ -78,6 +80,20 @@ def recognizable() -> tuple[ProtocolEntry, ...]:
     """Return the protocols that can be recognized from first bytes, by name."""
     entries = (PROTOCOLS[name] for name in sorted(PROTOCOLS))
     return tuple(entry for entry in entries if entry.recognize is not None)
+
+
+@cache
+def frames_of(protocol: str) -> tuple[type[Frame], ...]:
+    """Return the declared frames of a protocol, in the order of its module ``frames``, connection headers included.
+    Empty for a protocol without such a module."""
+    from afflux.core.frame import Frame
+
+    try:
+        module = import_module(f"afflux.protocols.{protocol.replace('-', '_')}.frames")
+    except ModuleNotFoundError:
+        return ()
+    kinds = (kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Frame))
+    return tuple(dict.fromkeys(kind for kind in kinds if kind.LAYOUT and protocol == kind.PROTOCOL))
 
 
 def any_protocol() -> ProtocolEntry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from afflux.core.errors import Error
+from afflux.core.errors import Violation
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import FRAMES, rules
 from afflux.protocols.rsocket.metadata.mime import COMPOSITE_MIME
@@ -22,7 +22,7 @@ def route(metadata: bytes | None, fields: Mapping[str, Any], setup: Mapping[str,
         return None
     try:
         return route_of(metadata, metadata_mime=setup.get("metadata_mime") or COMPOSITE_MIME)
-    except Error:
+    except Violation:
         return None
 
 
