@@ -59,7 +59,7 @@ def build(function: _Function) -> _Function:
         scope.update({n: made[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in made})
         copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
         copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
-        made[plain] = scope[plain.__name__] = njit(_signature(plain), cache=True)(copy)
+        made[plain] = scope[plain.__name__] = njit(_signature(plain), cache=True, _nrt=False)(copy)
     return cast("_Function", made[cast("FunctionType", function)])
 
 

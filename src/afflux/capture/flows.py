@@ -74,6 +74,12 @@ class Connection:
     _id: str = ""
 
     @property
+    def key(self) -> Key:
+        """The pair of its ends, as the segments have it."""
+        low, high = self.low, self.high
+        return _key((*low, *high))
+
+    @property
     def id(self) -> str:
         """A letter and 11 characters that depend on the two ends and the time of the first packet."""
         if not self._id:
@@ -118,6 +124,10 @@ class Flows:
         self._recent: OrderedDict[Half, bytes] = OrderedDict()
         self._recent_bytes = 0
         self._waiting_bytes = 0
+        self.flow: Ints = np.empty(0, np.int64)
+        "The pair of ends of each segment of the last batch, as an index of ``keys``."
+        self.keys: list[Key] = []
+        "The pairs of ends in the last batch."
         self.connections = 0
         "Connections seen."
         self.dropped = 0
@@ -129,8 +139,9 @@ class Flows:
     def take(self, packets: Packets, found: Segments) -> None:
         """Deliver what a batch brings."""
         if not len(found):
+            self.flow, self.keys = np.empty(0, np.int64), []
             return
-        flow, keys = keys_of(found)
+        flow, keys = self.flow, self.keys = keys_of(found)
         waiting = np.array([self._waits(key) for key in keys], np.bool_)[flow]
         special = found.flags & (SYN | FIN | RST) != 0
         carrying = np.flatnonzero(special | (found.size + found.cut > 0) | waiting)

@@ -28,7 +28,7 @@ __all__ = ["Ending", "Findings", "Follower", "Ledger", "Wrong"]
 
 _ROUND: Final = 8_192
 "Frames that are applied together: this bounds their results."
-_FEW: Final = 20_000
+FEW: Final = 8_192
 "Frames that are applied without a compiled kernel: to get it takes seconds if it is not in numba's cache."
 _FEW_STREAMS: Final = 1_000
 _FIRST_CONNECTIONS: Final = 64
@@ -117,20 +117,10 @@ class Ledger:
             ended, letters = _room(2 * size, slots.WIDTH), np.zeros((2 * size, slots.HISTORY), np.uint8)
             credit, stalls = _room(4 * size, kernels.CREDIT_WIDTH), _room(4 * size, kernels.STALL_WIDTH)
             wrong, counts = _room(5 * size, kernels.WRONG_WIDTH), np.zeros(4, np.int64)
-            kernels.apply(
-                *self._state,
-                self._conns,
-                table,
-                start,
-                stop,
-                ended,
-                letters,
-                credit,
-                stalls,
-                wrong,
-                counts,
-                self._stall,
-            )
+            results = (ended, letters, credit, stalls, wrong, counts)
+            self._applied += size
+            apply = kernels.apply if self._applied < FEW else build(kernels.apply)
+            apply(*self._state, self._conns, table, start, stop, *results, self._stall)
             e, c, s, w = counts.tolist()
             cases = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
             yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], cases, table)
@@ -158,7 +148,7 @@ class Ledger:
         ended, letters = _room(size, slots.WIDTH), np.zeros((size, slots.HISTORY), np.uint8)
         stalls, counts = _room(2 * size, kernels.STALL_WIDTH), np.zeros(4, np.int64)
         how = kernels.CONNECTION if whole else kernels.OPEN
-        closes = kernels.close if size < _FEW_STREAMS and self._applied < _FEW else build(kernels.close)
+        closes = kernels.close if size < _FEW_STREAMS and self._applied < FEW else build(kernels.close)
         closes(
             *self._state, self._conns, number, time, how, np.array(held, np.int64), ended, letters, stalls, counts,
             self._stall,

@@ -468,6 +468,30 @@ def _opens(
 
 
 @compiled
+def _uses_credit(
+    rows: Table,
+    conns: Table,
+    frames: Table,
+    frame: int,
+    row: int,
+    way: int,
+    credit: Table,
+    wrong: Table,
+    counts: Column,
+) -> None:
+    conn = rows[row, CONN]
+    amount = frames[frame, SIZE] if conns[conn, TRAITS] & OCTETS else frames[frame, ITEM_COUNT]
+    rows[row, USED + way] += amount
+    granted, used = rows[row, GRANTED + way], rows[row, USED + way]
+    if granted < 0 or amount == 0:
+        return
+    if used > granted and not conns[conn, GAPS]:
+        _wrong(conns, wrong, counts, conn, frame, B_CREDIT, rows[row, KIND], granted, used)
+    if used >= granted and used - amount < granted:
+        _credit(rows, credit, counts, row, way, EMPTY, 0, frame)
+
+
+@compiled
 def _carries(
     rows: Table, conns: Table, frames: Table, frame: int, row: int, way: int, opens: bool,
     credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
@@ -500,30 +524,6 @@ def _carries(
     _starts(rows, conns, frames, frame, row, way)
     if way == 1 and rows[row, ITEMS] == 0:
         _starts(rows, conns, frames, frame, row, 0)
-
-
-@compiled
-def _uses_credit(
-    rows: Table,
-    conns: Table,
-    frames: Table,
-    frame: int,
-    row: int,
-    way: int,
-    credit: Table,
-    wrong: Table,
-    counts: Column,
-) -> None:
-    conn = rows[row, CONN]
-    amount = frames[frame, SIZE] if conns[conn, TRAITS] & OCTETS else frames[frame, ITEM_COUNT]
-    rows[row, USED + way] += amount
-    granted, used = rows[row, GRANTED + way], rows[row, USED + way]
-    if granted < 0 or amount == 0:
-        return
-    if used > granted and not conns[conn, GAPS]:
-        _wrong(conns, wrong, counts, conn, frame, B_CREDIT, rows[row, KIND], granted, used)
-    if used >= granted and used - amount < granted:
-        _credit(rows, credit, counts, row, way, EMPTY, 0, frame)
 
 
 @compiled

@@ -40,6 +40,9 @@ COLUMNS: Final = {
     "seq": np.uint32,
     "ack": np.uint32,
     "flags": np.uint16,
+    "window": np.uint16,
+    "scale": np.int16,
+    "mss": np.int32,
 }
 """The columns of ``segments``: ``packet`` is counted from the first one of the part and ``at`` from its first byte;
 ``flags`` are those of TCP, with ``RISING``."""
@@ -110,6 +113,7 @@ class Rows:
         self._flows.append(np.array(numbers, np.int64)[flow])
         values = {"time": time, "packet": packet, "at": at, "size": found.size, "cut": found.cut, "seq": found.seq}
         values |= {"ack": found.ack, "flags": found.flags | found.rising * RISING}
+        values |= {"window": found.window, "scale": found.scale, "mss": found.mss}
         for name, column in values.items():
             self._columns[name].append(column.astype(self._kinds[name]))
 

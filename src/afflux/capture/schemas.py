@@ -15,7 +15,7 @@ from afflux.core.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["TABLES", "Column", "schema"]
+__all__ = ["PAYLOAD", "TABLES", "Column", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,31 @@ _KIND: Final = Column(
 _ROUTE: Final = Column(
     "route", "string", "The route of the request, from its routing metadata or the protocol's own name; null for none."
 )
+
+FRAMES: Final = (
+    _CONN,
+    Column("ts", "timestamp", "The time of the packet that completed the frame."),
+    _DIR,
+    Column("protocol", "string", "The protocol."),
+    Column("stream", "bigint", "The stream id; null for none."),
+    Column("type", "string", "The type of the frame; null if the bytes do not show one."),
+    Column("flags", "array<string>", "The letters of the flags that are set."),
+    Column("n", "bigint", "Items granted; null for none, as in the columns that follow."),
+    Column("metadata_len", "bigint", "Bytes of metadata."),
+    Column("data_len", "bigint", "Bytes of data."),
+    Column("code", "bigint", "The error code."),
+    Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
+    Column("length", "bigint", "Bytes of the frame, without a length prefix."),
+    Column("error", "struct<rule:string,reason:string>", "The rule that the frame breaks, and how; null for none."),
+    Column("fields", "string", "The other declared fields as a JSON object; null for none."),
+    _FILE,
+    _PACKET,
+)
+PAYLOAD: Final = (
+    Column("metadata", "binary", "The metadata; only with payload."),
+    Column("data", "binary", "The data; only with payload."),
+)
+"More columns of ``frames``, if they are wanted."
 
 CONNECTIONS: Final = (
     _CONN,
@@ -173,6 +198,7 @@ VIOLATIONS: Final = (
 )
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
+    "frames": FRAMES,
     "connections": CONNECTIONS,
     "streams": STREAMS,
     "credit": CREDIT,
@@ -184,8 +210,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
 
 
 @cache
-def schema(table: str) -> pyarrow.Schema:
-    """Return the Arrow schema of a table.
+def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
+    """Return the Arrow schema of a table; ``payload`` adds metadata and data to ``frames``.
 
     Raises:
         KeyError: there is no table of that name.
@@ -195,6 +221,7 @@ def schema(table: str) -> pyarrow.Schema:
         import pyarrow as pa
     except ImportError:
         raise MissingExtra("capture tables", "capture") from None
+    columns = TABLES[table] + (PAYLOAD if payload and table == "frames" else ())
     types = {
         "string": pa.string(),
         "bigint": pa.int64(),
@@ -205,4 +232,4 @@ def schema(table: str) -> pyarrow.Schema:
         "array<string>": pa.list_(pa.string()),
         "struct<rule:string,reason:string>": pa.struct([("rule", pa.string()), ("reason", pa.string())]),
     }
-    return pa.schema([(column.name, types[column.type]) for column in TABLES[table]])
+    return pa.schema([(column.name, types[column.type]) for column in columns])

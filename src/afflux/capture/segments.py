@@ -53,6 +53,12 @@ class Segments:
     "Bytes of data that were captured."
     cut: Ints
     "Bytes of data after them that were not captured."
+    window: Ints
+    "The window field, not scaled."
+    scale: Ints
+    "The shift that a SYN offers for the windows of its sender; -1 for none (RFC 7323)."
+    mss: Ints
+    "The largest segment that a SYN offers to receive, in bytes; -1 for none."
 
     def __len__(self) -> int:
         return len(self.index)
@@ -76,6 +82,7 @@ def segments_in(found: Datagrams, block: bytes, skipped: Counter[str]) -> Segmen
     low, high, rising = _ends(found, ports >> 16, ports & 0xFFFF)
     data = at + header
     end = np.maximum(found.end, data)
+    scale, mss = _options(fields, at, np.minimum(data, found.end), word)
     return Segments(
         block=block,
         index=found.index,
@@ -88,7 +95,32 @@ def segments_in(found: Datagrams, block: bytes, skipped: Counter[str]) -> Segmen
         at=data,
         size=end - data,
         cut=found.end + found.missing - end,
+        window=fields.u16(at + 14),
+        scale=scale,
+        mss=mss,
     )
+
+
+def _options(fields: Fields, at: Ints, end: Ints, word: Ints) -> tuple[Ints, Ints]:
+    """Return the window scale and the segment size of each segment; -1 for none, and without SYN. All SYNs are read
+    together, an option at a time."""
+    scale, mss = np.full(len(at), -1, np.int64), np.full(len(at), -1, np.int64)
+    rows = np.flatnonzero(word & SYN)
+    here = at[rows] + 20
+    for _ in range(40):
+        more = here < end[rows]
+        rows, here = rows[more], here[more]
+        if not len(rows):
+            break
+        kind = fields.u8(here)
+        size = np.where(kind == 1, 1, fields.u8(here + 1))
+        fits = (kind != 0) & (size >= np.where(kind == 1, 1, 2)) & (here + size <= end[rows])
+        rows, here, kind, size = rows[fits], here[fits], kind[fits], size[fits]
+        scales, sizes = (kind == 3) & (size == 3), (kind == 2) & (size == 4)
+        scale[rows[scales]] = np.minimum(fields.u8(here[scales] + 2), 14)
+        mss[rows[sizes]] = fields.u16(here[sizes] + 2)
+        here = here + size
+    return scale, mss
 
 
 def _wrong_checksums(found: Datagrams, block: bytes) -> int:

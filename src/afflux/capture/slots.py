@@ -95,6 +95,30 @@ def lists() -> Column:
 
 
 @compiled
+def _append(rows: Table, order: Column, row: int, old: int) -> None:
+    rows[row, YOUNGER] = -1
+    rows[row, OLDER] = order[old + 1]
+    if order[old + 1] >= 0:
+        rows[order[old + 1], YOUNGER] = row
+    else:
+        order[old] = row
+    order[old + 1] = row
+
+
+@compiled
+def _remove(rows: Table, order: Column, row: int, old: int) -> None:
+    older, younger = rows[row, OLDER], rows[row, YOUNGER]
+    if older >= 0:
+        rows[older, YOUNGER] = younger
+    else:
+        order[old] = younger
+    if younger >= 0:
+        rows[younger, OLDER] = older
+    else:
+        order[old + 1] = older
+
+
+@compiled
 def _place(conn: int, stream: int, owner: int, mask: int) -> int:
     mixed = (stream & 0xFFFFFFFF) * 40503 + (stream >> 32) * 31 + conn * 7919 + owner * 104729
     return (mixed ^ (mixed >> 13)) & mask
@@ -136,30 +160,6 @@ def insert(rows: Table, hashes: Column, order: Column, conns: Table, conn: int, 
     conns[conn, COUNT] += 1
     _append(rows, order, row, LIVE_OLD)
     return row
-
-
-@compiled
-def _append(rows: Table, order: Column, row: int, old: int) -> None:
-    rows[row, YOUNGER] = -1
-    rows[row, OLDER] = order[old + 1]
-    if order[old + 1] >= 0:
-        rows[order[old + 1], YOUNGER] = row
-    else:
-        order[old] = row
-    order[old + 1] = row
-
-
-@compiled
-def _remove(rows: Table, order: Column, row: int, old: int) -> None:
-    older, younger = rows[row, OLDER], rows[row, YOUNGER]
-    if older >= 0:
-        rows[older, YOUNGER] = younger
-    else:
-        order[old] = younger
-    if younger >= 0:
-        rows[younger, OLDER] = older
-    else:
-        order[old + 1] = older
 
 
 @compiled

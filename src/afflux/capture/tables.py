@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
-from afflux.capture import rows
+from afflux.capture import frametable, rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.decoding import end_text
@@ -24,7 +24,8 @@ from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.reading import Capture
 from afflux.capture.schemas import TABLES, schema
-from afflux.capture.segments import Segments
+from afflux.capture.segments import Segments, segments
+from afflux.capture.window import Seen, Windows
 from afflux.capture.wording import explained
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
@@ -47,10 +48,12 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log")
+    __slots__ = ("_ended", "_log", "file")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[Conversation]) -> None:
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
         super().__init__(connection, settings)
+        self.file = file
+        "The capture file with its first packet."
         self._ended: set[bool] = set()
         self._log = log
 
@@ -97,32 +100,42 @@ class Analysis:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
+        self._payload = payload
         self.limits = Limits.server() if limits is None else limits
-        self._ended: list[Conversation] = []
+        self._ended: list[_Watched] = []
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
             ports=ports,
             payload=True,
-            make=lambda connection, settings: _Watched(connection, settings, self._ended),
+            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
+        self._windows = Windows(self.limits)
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
-        self._first_file: dict[Conversation, str] = {}
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
-        frames = self.batches.take(packets, found)
+        batches = self.batches
+        found = segments(packets, batches.network) if found is None else found
+        frames = batches.take(packets, found)
+        held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
         if len(packets):
             self.last = int(packets.time[-1])
-        return self._tables(frames, packets.number, final=False)
+        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
+        return self._tables(frames, numbers, held, final=False)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
-        return self._tables(self.batches.end(), -1, final=True)
+        return self._tables(self.batches.end(), np.empty(0, np.int64), None, final=True)
+
+    def until(self, time: int, file: str) -> None:
+        """The capture ends in this file, at this time in nanoseconds, although other packets came last."""
+        self.last, self.file = time, file
+        self.batches.until(time)
 
     def damaged(self, problem_offset: int, rule: str, reason: str) -> Tables:
         """Return the row for a file that could not be read to its end."""
@@ -131,19 +144,26 @@ class Analysis:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _tables(self, frames: Frames, first: int, *, final: bool) -> Tables:
+    def _tables(self, frames: Frames, counted: Ints, held: Ints | None, *, final: bool) -> Tables:
+        """Return the rows; ``counted`` are the numbers of the packets of the batch, from 0."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        numbers = (
-            np.where(frames.packet < 0, 0, frames.packet + first + 1) if first >= 0 else np.zeros_like(frames.packet)
-        )
-        for findings in self.ledger.take(frames):
+        known = frames.packet >= 0
+        numbers = np.zeros_like(frames.packet)
+        numbers[known] = counted[frames.packet[known]] + 1
+        if "frames" in self.tables and len(frames):
+            found["frames"] = [frametable.batch(frames, numbers, self.file, payload=self._payload)]
+        for findings in self.ledger.take(frames, None if held is None else _by_side(frames, held)):
             self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
-            findings, ending = self.ledger.close(conversation, self.last, (0, 0), whole=not final)
+            connection = conversation.connection
+            seen = self._windows.seen(connection.key, connection.time, self.last, forget=True)
+            sides = (0, 0) if seen is None else _sides(conversation, seen.held)
+            end = self.last if final or seen is None else seen.last
+            findings, ending = self.ledger.close(conversation, end, sides, whole=not final)
             self._found(found, findings, frames, numbers)
-            self._connection(found, conversation, ending, final)
+            self._connection(found, conversation, ending, seen, final)
         return {table: _joined(batches) for table, batches in found.items()}
 
     def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
@@ -199,18 +219,20 @@ class Analysis:
         }
 
     def _connection(
-        self, found: dict[str, list[Any]], conversation: Conversation, ending: Ending | None, final: bool
-    ) -> None:
+        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
+        final: bool,
+    ) -> None:  # fmt: skip
         """Add the row of a connection that has ended."""
         connection = conversation.connection
         if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
             made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                              reason=conversation.text, file=self.file)  # fmt: skip
+                              reason=conversation.text, file=conversation.file)  # fmt: skip
             found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
         if "connections" not in self.tables:
             return
-        made = _connection_row(conversation, ending, self.last, final)
-        made["file"] = self.file
+        made = _connection_row(conversation, ending, seen, final)
+        made["closed"] = _micros(seen.last if seen is not None else self.last)
+        made["file"] = conversation.file
         found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
@@ -294,15 +316,21 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
 
-def _connection_row(conversation: Conversation, ending: Ending | None, last: int, final: bool) -> dict[str, Any]:
+def _connection_row(
+    conversation: Conversation, ending: Ending | None, seen: Seen | None, final: bool
+) -> dict[str, Any]:
     connection, protocol = conversation.connection, conversation.protocol
-    client = conversation.client if conversation.client is not None else connection.opener
-    rising = True if client is None else client
+    rising = _rising(conversation)
     ends = (connection.low, connection.high) if rising else (connection.high, connection.low)
-    mine, theirs = connection.halves[rising].counts, connection.halves[not rising].counts
-    both = (mine, theirs)
+    both = [connection.halves[way].counts for way in (not rising, rising)]
+    octets = [one.data for one in both]
+    if seen is not None and protocol is None:
+        octets = list(_sides(conversation, seen.octets))
+    repeated = sum(one.retransmitted for one in both) if seen is None or protocol is not None else sum(seen.repeated)
+    closing = seen.closing if seen is not None else ""
     fins = all(half.ended for half in connection.halves.values())
-    closing = "fin" if fins else "rst" if connection.closed else "open" if final else "dropped"
+    closing = closing or ("fin" if fins else "rst" if connection.closed else "open" if final else "dropped")
+    packets = (None, None) if seen is None else _sides(conversation, seen.segments)
     return {
         "conn": connection.id,
         "protocol": protocol.name if protocol is not None else None,
@@ -310,19 +338,39 @@ def _connection_row(conversation: Conversation, ending: Ending | None, last: int
         "client": end_text(ends[0]),
         "server": end_text(ends[1]),
         "opened": _micros(connection.time),
-        "closed": _micros(last),
         "closing": closing,
-        "one_way": not (mine.data and theirs.data),
-        "client_bytes": mine.data,
-        "server_bytes": theirs.data,
+        "one_way": not all(octets),
+        "client_bytes": octets[1],
+        "server_bytes": octets[0],
+        "client_packets": packets[1],
+        "server_packets": packets[0],
         "lost_bytes": sum(one.lost for one in both),
-        "repeated_bytes": sum(one.retransmitted for one in both),
+        "repeated_bytes": repeated,
         "conflicting_bytes": sum(one.conflicts for one in both),
         "frames": ending.frames if ending else 0,
         "streams": ending.streams if ending else 0,
         "violations": ending.wrong if ending else 0,
         "setup": json.dumps(ending.setup, ensure_ascii=False, default=str) if ending and ending.setup else None,
     }
+
+
+def _rising(conversation: Conversation) -> bool:
+    """The direction of the client."""
+    client = conversation.client if conversation.client is not None else conversation.connection.opener
+    return True if client is None else client
+
+
+def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]:
+    """Return two numbers by direction, the falling one first, as those of the server and of the client."""
+    return pair if _rising(conversation) else (pair[1], pair[0])
+
+
+def _by_side(frames: Frames, held: Ints) -> Ints:
+    """Return for each frame how long the server and the client of its connection had been held back."""
+    found = held[frames.packet] if len(held) else np.zeros((len(frames), 2), np.int64)
+    found[frames.packet < 0] = 0
+    rising = np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
+    return np.where(rising[:, None], found, found[:, ::-1])
 
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:

@@ -12,10 +12,23 @@ from importlib import import_module
 
 __all__ = ["COMMANDS", "PLANNED", "main"]
 
-COMMANDS = ("serve", "request", "relay", "bench", "decode", "capture", "check", "demo", "journal", "spark", "doctor")
+COMMANDS = (
+    "serve",
+    "request",
+    "relay",
+    "bench",
+    "decode",
+    "inspect",
+    "capture",
+    "check",
+    "demo",
+    "journal",
+    "spark",
+    "doctor",
+)
 "Available commands, in the order of the help."
 
-PLANNED = ("inspect", "bridge")
+PLANNED = ("bridge",)
 "Planned commands that this version does not have."
 
 USAGE = 2

@@ -15,6 +15,7 @@ from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
 from afflux.cli.exits import guarded
+from afflux.cli.inspect import inspect
 from afflux.cli.journal import journal
 from afflux.cli.relay import relay
 from afflux.cli.request import request
@@ -24,7 +25,7 @@ from afflux.cli.spark import spark
 __all__ = ["app", "run"]
 
 _FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
-_FUNCTIONS = (serve, request, relay, bench, decode, capture, check, demo, journal, spark, doctor)
+_FUNCTIONS = (serve, request, relay, bench, decode, inspect, capture, check, demo, journal, spark, doctor)
 "The functions of the commands; ``spark`` has commands of its own."
 
 app = typer.Typer(

@@ -38,6 +38,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux decode --payload text --hex '00 00 0e 00 00 00 01 11 00 00 00 00 70 69 6e 67'",
         """afflux decode --strict --where "type == REQUEST_RESPONSE or error" capture.pcapng""",
     ),
+    "inspect": (
+        "afflux inspect capture.pcapng",
+        "afflux inspect --stall 1s --top 3 -o json capture.pcapng",
+        "afflux inspect -d 7000=rsocket --table connections -o csv capture.pcapng",
+    ),
     "capture": (
         "afflux capture --listen tcp://127.0.0.1:7050 --to tcp://127.0.0.1:7000 -w capture.pcapng",
         "afflux capture --listen auto+tcp://127.0.0.1:0 --to tcp://127.0.0.1:7000 --write build.pcapng",

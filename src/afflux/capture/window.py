@@ -1,0 +1,308 @@
+"""Follow the windows of TCP connections: for how long each side could not have sent more, and why a stream stood still.
+
+A side is held back while the window of its peer has no room for a segment (RFC 9293, 3.8.6), while bytes that it sent
+again are not acknowledged, and while the capture waits for earlier bytes of it. For every segment of a batch,
+``Windows`` returns how long each side of its connection had been held back until then. Two of these numbers tell how
+much of the time between them the sender was held back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from afflux.capture.compiling import Column, Table, build, compiled
+from afflux.capture.flows import Key
+from afflux.capture.packets import Ints, Packets
+from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
+from afflux.core.limits import Limits
+
+__all__ = ["Seen", "Windows", "follow"]
+
+_MOST_MSS: Final = 1_460
+"Bytes of a segment if the handshake does not tell."
+_FORMER: Final = 16
+"Former connections between the same ends that are remembered."
+_FEW: Final = 4_096
+"Segments that are followed without a compiled kernel."
+
+# Columns of a connection. Pairs are by direction, 1 is rising.
+NEXT: Final = 0
+"The sequence number after the last byte sent; -1 before the first segment."
+ACKED: Final = 2
+"The sequence number that the peer has acknowledged; -1 for none."
+WINDOW: Final = 4
+"The window for this direction, in bytes; -1 if it is unknown."
+WIDEST: Final = 6
+SCALE: Final = 8
+"The shift that the sender of this direction has offered for its own windows; -1 if its SYN was not seen."
+_NO_SCALE: Final = -2
+"Its SYN has no shift: windows are not scaled (RFC 7323)."
+MSS: Final = 10
+AGAIN: Final = 12
+"Bytes sent again end here; -1 for none."
+HOLE: Final = 14
+"The end of bytes that came before earlier ones; -1 for none."
+SINCE: Final = 16
+"Since when the direction is held back; -1 if it is not."
+HELD: Final = 18
+"For how long it was held back before, in nanoseconds."
+ACTIVE: Final = 20
+"When it last sent something new, or something of it was acknowledged."
+COUNT: Final = 22
+"Segments."
+SENT: Final = 24
+"Bytes, each counted once."
+REPEATED: Final = 26
+CLOSES: Final = 28
+"1 after a FIN, 2 after a RST."
+STARTED: Final = 30
+"When the first segment was captured; the same in both."
+LAST: Final = 31
+WIDTH: Final = 32
+
+
+class Seen(NamedTuple):
+    """What was seen of a connection, by direction: falling, rising."""
+
+    held: tuple[int, int]
+    "For how long it was held back, in nanoseconds."
+    segments: tuple[int, int]
+    octets: tuple[int, int]
+    "Bytes of data, each counted once."
+    repeated: tuple[int, int]
+    "Bytes that were sent again."
+    last: int
+    "The time of the last segment."
+    closing: str
+    "``fin``, ``rst``, or empty if neither was seen."
+
+
+@compiled
+def _ahead(a: int, b: int) -> int:
+    """Return how far a sequence number is ahead of another one."""
+    return ((a - b + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@compiled
+def _held_back(table: Table, row: int, way: int) -> bool:
+    """Whether a direction is held back now."""
+    if table[row, AGAIN + way] >= 0 or table[row, HOLE + way] >= 0:
+        return True
+    window = table[row, WINDOW + way]
+    if window < 0 or table[row, ACKED + way] < 0 or table[row, NEXT + way] < 0:
+        return False
+    room = window - _ahead(table[row, NEXT + way], table[row, ACKED + way])
+    return bool(room < max(1, min(table[row, MSS + way], table[row, WIDEST + way] // 2)))
+
+
+@compiled
+def _sends(table: Table, row: int, way: int, seq: int, size: int, time: int) -> None:
+    """Apply the bytes of a segment."""
+    end = (seq + size) & 0xFFFFFFFF
+    if table[row, NEXT + way] < 0:
+        table[row, NEXT + way] = seq
+        table[row, ACTIVE + way] = time
+    ahead = _ahead(end, table[row, NEXT + way])
+    if ahead <= 0:
+        table[row, REPEATED + way] += size
+        acked = table[row, ACKED + way]
+        if table[row, HOLE + way] < 0 and acked >= 0 and _ahead(end, acked) > 0:
+            if table[row, SINCE + way] < 0:
+                table[row, HELD + way] += max(0, time - table[row, ACTIVE + way])
+            table[row, AGAIN + way] = end
+        return
+    if _ahead(seq, table[row, NEXT + way]) > 0:
+        table[row, HOLE + way] = end
+    table[row, SENT + way] += min(ahead, size)
+    table[row, NEXT + way] = end
+    table[row, ACTIVE + way] = time
+
+
+@compiled
+def follow(  # long: what one segment changes, in the order in which TCP applies it
+    table: Table,
+    rows: Column,
+    ways: Column,
+    time: Column,
+    seq: Column,
+    ack: Column,
+    flags: Column,
+    size: Column,
+    window: Column,
+    scale: Column,
+    mss: Column,
+    held: Table,
+) -> None:
+    """Apply segments.
+
+    Args:
+        table: the connections.
+        rows: the connection of each segment.
+        ways: its direction.
+        time: when it was captured.
+        seq: the sequence number of its first byte; of a SYN, of the byte after it.
+        ack: the acknowledged sequence number.
+        flags: its flags.
+        size: its bytes, those that were not captured included.
+        window: its window field.
+        scale: the shift that a SYN offers, otherwise -1.
+        mss: the segment size that a SYN offers, otherwise -1.
+        held: takes for each segment how long both directions had been held back until then.
+    """
+    for number in range(len(rows)):
+        row, way, now = rows[number], ways[number], time[number]
+        other = 1 - way
+        if flags[number] & SYN:
+            table[row, SCALE + way] = scale[number] if scale[number] >= 0 else _NO_SCALE
+            table[row, MSS + other] = mss[number] if mss[number] > 0 else _MOST_MSS
+        table[row, COUNT + way] += 1
+        table[row, LAST] = now
+        if size[number] > 0:
+            _sends(table, row, way, seq[number], size[number], now)
+        elif table[row, NEXT + way] < 0:
+            table[row, NEXT + way] = seq[number]
+        if flags[number] & RST:
+            table[row, CLOSES] = 2
+        elif flags[number] & FIN and table[row, CLOSES + way] == 0:
+            table[row, CLOSES + way] = 1
+        if flags[number] & ACK:
+            acked = table[row, ACKED + other]
+            if acked < 0 or _ahead(ack[number], acked) > 0:
+                table[row, ACKED + other] = ack[number]
+                table[row, ACTIVE + other] = now
+            for mark in (AGAIN, HOLE):
+                if table[row, mark + other] >= 0 and _ahead(ack[number], table[row, mark + other]) >= 0:
+                    table[row, mark + other] = -1
+            shift = table[row, SCALE + way]
+            if flags[number] & SYN or shift == _NO_SCALE or table[row, SCALE + other] == _NO_SCALE:
+                shift = 0
+            if shift >= 0:
+                table[row, WINDOW + other] = window[number] << shift
+                table[row, WIDEST + other] = max(table[row, WIDEST + other], table[row, WINDOW + other])
+            else:
+                table[row, WINDOW + other] = 0 if window[number] == 0 else -1
+        for side in range(2):
+            since = table[row, SINCE + side]
+            stuck = _held_back(table, row, side)
+            if since >= 0 and not stuck:
+                table[row, HELD + side] += now - since
+                table[row, SINCE + side] = -1
+            elif since < 0 and stuck:
+                table[row, SINCE + side] = now
+            since = table[row, SINCE + side]
+            held[number, side] = table[row, HELD + side] + (now - since if since >= 0 else 0)
+
+
+class Windows:
+    """The windows of the connections of one capture.
+
+    Args:
+        limits: see ``capture_flows``.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits.capture_flows
+        self._rows: OrderedDict[Key, int] = OrderedDict()
+        self._table: Table = np.empty((64, WIDTH), np.int64)
+        self._free = list(range(64))
+        self._former: OrderedDict[Key, list[tuple[int, Seen]]] = OrderedDict()
+        self._followed = 0
+
+    def take(self, packets: Packets, found: Segments, flow: Ints, keys: list[Key]) -> Table:
+        """Return for each packet of a batch how long both directions of its connection had been held back until then:
+        falling and rising, in nanoseconds. ``flow`` is the number of each segment's pair of ends in ``keys``."""
+        held = np.zeros((len(packets), 2), np.int64)
+        if not len(found):
+            return held
+        time = packets.time[found.index]
+        opens = np.flatnonzero((found.flags & (SYN | ACK)) == SYN)
+        numbers = np.array([self._row(key) for key in keys], np.int64)
+        fresh = [key for key, row in zip(keys, numbers.tolist(), strict=True) if self._table[row, STARTED] < 0]
+        if fresh:
+            firsts = np.full(len(keys), -1, np.int64)
+            firsts[flow[::-1]] = time[::-1]
+            for place, row in enumerate(numbers.tolist()):
+                if self._table[row, STARTED] < 0:
+                    self._table[row, STARTED] = firsts[place]
+        out = np.zeros((len(found), 2), np.int64)
+        start = 0
+        for stop in (*opens.tolist(), len(found)):
+            self._follow(found, numbers[flow], time, out, start, stop)
+            if stop < len(found):
+                self._again(keys[flow[stop]], int(numbers[flow[stop]]), found, stop, int(time[stop]))
+            start = stop
+        held[found.index] = out
+        return held
+
+    def seen(self, key: Key, time: int, end: int, *, forget: bool = False) -> Seen | None:
+        """Return what was seen of the connection between two ends that began at a time, None if that is forgotten.
+        ``end`` is the time now. ``forget``: the connection has ended."""
+        row = self._rows.get(key)
+        if row is None or self._table[row, STARTED] > time:
+            formers = [one for one in self._former.get(key, []) if one[0] <= time]
+            return formers[-1][1] if formers else None
+        made = self._seen(row, end)
+        if forget:
+            del self._rows[key]
+            self._free.append(row)
+        return made
+
+    def _follow(self, found: Segments, rows: Ints, time: Ints, out: Table, start: int, stop: int) -> None:
+        if start == stop:
+            return
+        part = slice(start, stop)
+        flags = found.flags[part]
+        seq = (found.seq[part] + (flags & SYN != 0)) & 0xFFFF_FFFF
+        columns = (rows[part], found.rising[part].astype(np.int64), time[part], seq, found.ack[part], flags)
+        more = ((found.size + found.cut)[part], found.window[part], found.scale[part], found.mss[part])
+        self._followed += stop - start
+        function = follow if self._followed < _FEW else build(follow)
+        function(self._table, *(np.ascontiguousarray(column) for column in (*columns, *more)), out[part])
+
+    def _row(self, key: Key) -> int:
+        """Return the row of a connection; the least recently used one is given up if there are too many."""
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows.move_to_end(key)
+            return row
+        if len(self._rows) >= self._most:
+            _, old = self._rows.popitem(last=False)
+            self._free.append(old)
+        if not self._free:
+            size = len(self._table)
+            self._table = np.concatenate((self._table, np.empty_like(self._table)))
+            self._free = list(range(size, 2 * size))
+        row = self._rows[key] = self._free.pop()
+        self._clear(row)
+        return row
+
+    def _clear(self, row: int) -> None:
+        state = self._table[row]
+        state[:] = -1
+        state[HELD:COUNT] = 0
+        state[COUNT:STARTED] = 0
+        state[MSS : MSS + 2] = _MOST_MSS
+
+    def _again(self, key: Key, row: int, found: Segments, number: int, time: int) -> None:
+        """A SYN without ACK begins a connection anew, unless it is a copy of the first one."""
+        state, way = self._table[row], int(found.rising[number])
+        after = (int(found.seq[number]) + 1) & 0xFFFF_FFFF
+        if state[COUNT] + state[COUNT + 1] == 0 or state[NEXT + way] == after:
+            return
+        self._former.setdefault(key, []).append((int(state[STARTED]), self._seen(row, time)))
+        del self._former[key][:-_FORMER]
+        if len(self._former) > self._most:
+            self._former.popitem(last=False)
+        self._clear(row)
+        state[STARTED] = time
+
+    def _seen(self, row: int, end: int) -> Seen:
+        state = self._table[row].tolist()
+        more = [max(0, end - since) if since >= 0 else 0 for since in state[SINCE : SINCE + 2]]
+        closes = state[CLOSES : CLOSES + 2]
+        pairs = (tuple(state[column : column + 2]) for column in (COUNT, SENT, REPEATED))
+        closing = "rst" if 2 in closes else "fin" if closes == [1, 1] else ""
+        return Seen((state[HELD] + more[0], state[HELD + 1] + more[1]), *pairs, state[LAST], closing)
