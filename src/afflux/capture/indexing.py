@@ -41,7 +41,7 @@ from afflux.capture.segments import segments_in
 from afflux.capture.spans import Span, first_record, format_of, read_at
 from afflux.core.limits import Limits
 
-__all__ = ["PART_BYTES", "SUFFIX", "FileIndex", "IndexedPart", "Job", "index_of", "run_job"]
+__all__ = ["PART_BYTES", "SUFFIX", "FileIndex", "IndexedPart", "Job", "Run", "index_of", "run_job"]
 
 PART_BYTES: Final = 0x400_0000
 "Bytes of a part."
