@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from afflux.capture import Capture, Connection, Flows, Network, Problem, segments
+from afflux.capture.reassembly import Overlap
 from afflux.core.limits import Limits
 
 COMPRESSED = (b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd")
@@ -80,7 +81,13 @@ class Followed(NamedTuple):
 
 
 def followed(
-    file: bytes, *, settled: bool = True, limits: Limits | None = None, chunk: int = 0x8_0000, checksums: bool = False
+    file: bytes,
+    *,
+    settled: bool = True,
+    limits: Limits | None = None,
+    chunk: int = 0x8_0000,
+    checksums: bool = False,
+    overlap: Overlap = "first",
 ) -> Followed:
     """Follow all connections. ``settled``: deliver in bulk where that is possible."""
     made: list[Collected] = []
@@ -90,7 +97,7 @@ def followed(
         return made[-1]
 
     capture = Capture(io.BytesIO(file), limits=limits, chunk=chunk)
-    network, flows = Network(capture.limits), Flows(capture.limits, consumer)
+    network, flows = Network(capture.limits), Flows(capture.limits, consumer, overlap=overlap)
     for packets in capture:
         flows.take(packets, segments(packets, network, checksums=checksums))
     network.end()

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afflux.capture import Capture, CaptureError, is_capture
+from afflux.capture.network import V4
 from afflux.core.limits import Limits
 from tests.capture import writing
 from tests.capture.reading import Row, rows
-from tests.capture.writing import Packet, block, enhanced, interface, obsolete, pcap, pcapng, section, simple
+from tests.capture.writing import Packet, block, enhanced, interface, obsolete, option, pcap, pcapng, section, simple
 
 PACKETS = [Packet(bytes([n]) * (20 + 7 * n), writing.START + n * 1_000) for n in range(40)]
 TINY = Limits.tiny()
@@ -64,7 +65,11 @@ def test_sections_of_different_byte_orders_number_their_interfaces_anew() -> Non
 def test_blocks_of_every_type(order: str) -> None:
     """Obsolete and simple packets, names, secrets, statistics and a custom block of 600 KB, which is skipped."""
     one, two, three, four = PACKETS[:4]
-    others = [block(4, bytes(40), order), block(10, struct.pack(order + "II", 0x544C534B, 4) + b"abcd", order)]
+    secret = b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48
+    others = [block(10, struct.pack(order + "II", 0x544C534B, len(secret)) + secret, order)]
+    names = option(1, bytes((10, 0, 0, 1)) + b"a.example\0b.example\0", order) + option(9, b"?", order)
+    names += option(2, bytes(15) + b"\1" + b"six\x1b.example", order) + option(1, bytes((10, 0, 0, 1)) + b"c\0", order)
+    others.append(block(4, names + option(0, b"", order), order))
     others += [block(5, bytes(8), order), block(0xBAD, bytes(600_000), order)]
     file = section(order) + interface(order=order) + obsolete(one, order=order) + b"".join(others)
     file += simple(two, order=order) + enhanced(three, order=order) + obsolete(four, order=order)
@@ -80,7 +85,10 @@ def test_blocks_of_every_type(order: str) -> None:
         ]
     capture = Capture(io.BytesIO(file))
     assert sum(map(len, capture)) == 4
-    assert (capture.format.secrets, capture.format.names) == (1, 1)  # type: ignore[union-attr]  # a pcapng file
+    assert capture.secrets.find(b"\xab" * 32) == {"CLIENT_RANDOM": b"\xcd" * 48}
+    assert (len(capture.secrets), len(capture.names)) == (1, 2)
+    ends = [(V4, 0x0A000001, 80), (0, 1, 443), (V4, 0x0A000002, 80)]
+    assert list(map(capture.names.text, ends)) == ["10.0.0.1:80 (a.example)", "[::1]:443 (six?.example)", "10.0.0.2:80"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from afflux.capture.reassembly import WAIT
+from afflux.capture.reassembly import WAIT, Overlap
 from afflux.core.limits import Limits
 from tests.capture.reading import Collected, Followed, followed
 from tests.capture.writing import ACK, FIN, RST, SYN, Packet, Talk, pcap
@@ -64,6 +64,55 @@ def test_the_first_copy_wins_and_another_one_is_a_conflict(settled: bool) -> Non
     assert found.joined() == [b"aaaabbccdd??eeeeff"[:10] + b"ddeeeeff"] or found.joined() == [b"aaaabbccddddeeeeff"]
     counts = found.connection.halves[bool(found.connection.opener)].counts
     assert counts.conflicts == 3
+
+
+def overlapping() -> list[Packet]:
+    """Segments that wait for the first byte, and repeat each other with other bytes; then one that repeats it."""
+    talk = Talk()
+    waiting = [(1, b"bcdefgh"), (3, b"DE"), (5, b"fgH"), (0, b"a"), (0, b"Xbc")]
+    return talk.open() + [talk.packet(True, at, data) for at, data in waiting]
+
+
+@BOTH
+@pytest.mark.parametrize(("overlap", "expected"), [("first", b"abcdefgh"), ("last", b"abcDEfgH")])
+def test_which_copy_counts(settled: bool, overlap: Overlap, expected: bytes) -> None:
+    """PC-07: the policy is an option, each conflict is counted and listed. What was delivered stays."""
+    found = followed(pcap(overlapping()), settled=settled, overlap=overlap)
+    (connection,) = found.connections
+    assert connection.joined() == [expected]
+    counts = connection.connection.halves[True].counts
+    assert (counts.conflicts, counts.conflicting, found.flows.conflicts) == (3, 4, 3)
+    listed = found.flows.disputes()
+    assert [(one.position, one.size, one.packet) for one in listed] == [(3, 2, 4), (7, 1, 5), (0, 1, 7)]
+    assert {(one.connection, one.rising) for one in listed} == {(connection.connection, True)}
+    assert found.flows.disputes() == []
+
+
+def test_conflicts_are_counted_and_not_all_listed() -> None:
+    talk = Talk()
+    packets = talk.open() + talk.send(True, b"abc") + [talk.packet(True, 0, b"xyz") for _ in range(1_100)]
+    found = followed(pcap(packets))
+    assert found.flows.conflicts == 1_100 and len(found.flows.disputes()) == 1_024
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.binary(min_size=1, max_size=12)), max_size=30))
+def test_either_policy_against_a_model(pieces: list[tuple[int, bytes]]) -> None:
+    """All wait for the byte before them: the model is a dictionary."""
+    talk = Talk()
+    packets = talk.open() + [talk.packet(True, 1 + at, data) for at, data in pieces] + [talk.packet(True, 0, b"!")]
+    models: dict[Overlap, dict[int, int]] = {"first": {}, "last": {}}
+    for at, data in pieces:
+        for n, byte in enumerate(data):
+            models["first"].setdefault(at + n, byte)
+            models["last"][at + n] = byte
+    for overlap, model in models.items():
+        (found,) = followed(pcap(packets), overlap=overlap).connections
+        at, shown = -1, {}
+        for piece in found.joined():
+            if isinstance(piece, bytes):
+                shown |= {at + n: byte for n, byte in enumerate(piece)}
+            at += piece if isinstance(piece, int) else len(piece)
+        assert shown == {-1: 33} | model
 
 
 @BOTH

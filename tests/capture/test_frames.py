@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.capture import Capture, Decoder
+from afflux.capture.arrow import batch
 from afflux.capture.batches import FrameBatches
 from afflux.capture.frames import Frames
 from afflux.capture.kernels import Boundaries, boundaries, compiled
+from afflux.capture.schemas import schema
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Violation
@@ -229,3 +232,41 @@ def test_the_kernel_is_plain_without_numba(monkeypatch: pytest.MonkeyPatch) -> N
         b"\0\0\1a\0\0\2bc\0\0", np.array([0]), np.array([11]), width=3, own=0, mask=0xFFFFFF, largest=9
     )
     assert (at.tolist(), sizes.tolist(), tails.tolist()) == ([3, 7], [1, 2], [9])
+
+
+# -- Arrow -----------------------------------------------------------------------------------------------------------
+
+
+def row_of(made: Record, payload: bool) -> dict[str, Any]:
+    """The row of the table ``frames`` that a frame record becomes."""
+    numbers = ("stream", "n", "metadata_len", "data_len", "code", "offset", "length")
+    row = made | {name: None if made[name] is None else min(made[name], (1 << 63) - 1) for name in numbers}
+    row["ts"] = None if made["ts"] is None else datetime.fromisoformat(made["ts"])
+    row["fields"] = json.dumps(made["fields"], ensure_ascii=False, separators=(",", ":"))
+    return row if payload else {key: value for key, value in row.items() if key not in ("metadata", "data")}
+
+
+@pytest.mark.parametrize("patience", [0, 1 << 60])
+@given(st.sampled_from(sorted(DECLARED)), st.integers(0, 1 << 60), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_the_rows_of_arrow_are_the_records(patience: int, protocol: str, seed: int, payload: bool) -> None:
+    copying = Boundaries(patience)
+    copying.find(b"", np.array([0]), np.array([0]), width=3, own=0, mask=0xFFFFFF, largest=0)
+    packets = capture_of(protocol, random.Random(seed))
+    expected, batches = both(packets, ports={7_000: named(protocol)}, payload=True)
+    found = []
+    for frames in batches:
+        numbers = np.where(frames.packet < 0, 0, frames.packet + 1)
+        made = batch(frames, file="a.pcap", numbers=numbers, payload=payload, boundaries=copying)
+        assert made.schema == schema("frames", payload=payload)
+        assert made["packet"].to_pylist() == [number or None for number in numbers.tolist()]
+        made.validate(full=True)
+        found += made.drop_columns(["packet"]).to_pylist()
+    assert found == [{**row_of(made, payload), "file": "a.pcap"} for made in expected]
+
+
+def test_rows_with_payloads_need_payloads() -> None:
+    _, batches = both(Talk().whole(b"", b""))
+    with pytest.raises(ValueError, match="were not kept"):
+        batches[0].arrow(payload=True)
+    assert batches[0].arrow().num_rows == 0

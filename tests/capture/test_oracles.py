@@ -143,9 +143,9 @@ def tshark(path: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def followed_by_tshark(path: Path, number: int) -> tuple[str, str, bytes, bytes]:
+def followed_by_tshark(path: Path, number: int, *words: str, layer: str = "tcp") -> tuple[str, str, bytes, bytes]:
     """The two ends of a TCP stream and what each has sent. Lines with a tab are of the second."""
-    shown = tshark(path, "-q", "-z", f"follow,tcp,raw,{number}")
+    shown = tshark(path, *words, "-q", "-z", f"follow,{layer},raw,{number}")
     first, second = (re.search(rf"^Node {n}: (.*)$", shown, re.MULTILINE)[1] for n in (0, 1))  # type: ignore[index]  # both are there
     lines = re.findall(r"^\t?[0-9a-f]+$", shown.split("Node 1:", 1)[1], re.MULTILINE)
     sides = [b"".join(bytes.fromhex(line) for line in lines if line.startswith("\t") is back) for back in (False, True)]

@@ -11,8 +11,10 @@ import pytest
 
 from afflux.core.dissect import line
 from afflux.protocols.rsocket import frames as wire
-from tests.capture.writing import Packet, Talk, pcap, pcapng
+from tests.capture.tlspeers import TlsTalk
+from tests.capture.writing import Packet, Talk, block, option, pcap, pcapng, section
 from tests.cli.running import afflux, here
+from tests.transports.certificates import Certificates
 
 
 def prefixed(*frames: bytes) -> bytes:
@@ -48,6 +50,61 @@ def test_frames_of_a_capture(path: Path) -> None:
         f"afflux: {conn} 10.0.0.1:40000 > 10.0.0.2:7000 rsocket",
         "afflux: packets: 9; connections: 1 rsocket",
     ]
+
+
+@pytest.mark.parametrize(("words", "shown"), [((), "tick 9"), (("--overlap", "last"), "TICK 9")])
+def test_the_copy_that_counts(path: Path, words: tuple[str, ...], shown: str) -> None:
+    """PC-07."""
+    talk = Talk()
+    item = prefixed(wire.PayloadFrame(stream=1, next=True, data=b"tick 9").encode())
+    packets = [*talk.open(), *talk.send(True, CLIENT), *talk.send(False, SERVER)]
+    at = len(SERVER)
+    packets += [
+        talk.packet(False, at + 1, item[1:]),
+        talk.packet(False, at + 9, b"TICK"),
+        talk.packet(False, at, item[:1]),
+    ]
+    path.write_bytes(pcap(packets))
+    found, errors = read("--payload", "text", *words, str(path))
+    assert found[-1]["data"] == shown
+    conn = found[0]["conn"]
+    text = f"{conn} 10.0.0.2:7000 > 10.0.0.1:40000 repeated with another content: 4 bytes from byte {at + 9}"
+    assert f"afflux: {text}" in errors and "afflux: segments that contradict earlier ones: 1" in errors
+
+
+def test_tls_needs_its_key_log(path: Path, tmp_path: Path) -> None:
+    """The names that the handshake shows, and the file's own names of addresses, are printed."""
+    pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
+    talk = TlsTalk(Certificates(tmp_path), tmp_path / "keys.log", protocols=("rsocket",))
+    talk.send(True, CLIENT)
+    talk.send(False, SERVER)
+    file = pcapng(talk.close())
+    names = block(4, option(1, bytes((10, 0, 0, 2)) + b"server.example\0") + option(0, b""))
+    at = len(section())
+    path.write_bytes(file[:at] + names + file[at:])
+    found, errors = read(str(path), "--keylog", str(tmp_path / "keys.log"))
+    assert [made["type"] for made in found] == TYPES
+    (conn,) = {made["conn"] for made in found}
+    assert errors.splitlines() == [
+        f"afflux: {conn} 10.0.0.1:40000 > 10.0.0.2:7000 (server.example) rsocket in TLS 1.3; AES-256-GCM; server name "
+        "localhost; ALPN rsocket",
+        f"afflux: packets: {len(talk.packets)}; connections: 1 rsocket in TLS",
+    ]
+    found, errors = read(str(path))
+    assert found == [] and "1 encrypted (TLS; server name localhost; ALPN rsocket)" in errors
+
+
+def test_key_logs_that_are_wrong(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
+    keys = tmp_path / "keys.log"
+    assert "No such file" in read(str(path), "--keylog", str(keys), code=2)[1]
+    assert "Is a directory" in read(str(path), "--keylog", str(tmp_path), code=2)[1]
+    keys.write_bytes(path.read_bytes())
+    assert "is not a key log" in read(str(path), "--keylog", str(keys), code=2)[1]
+    keys.write_bytes(b"CLIENT_RANDOM " + b"00" * 32 + b" " + b"11" * 48 + b"\nnonsense\n")
+    found, errors = read(str(path), "--keylog", str(keys))
+    assert len(found) == 5 and f"afflux: {keys}: lines ignored: 1" in errors
+    assert "apply to captures" in read("--hex", "00", "--keylog", str(keys), code=2)[1]
 
 
 @pytest.mark.parametrize("make", [pcapng, lambda packets: gzip.compress(pcap(packets))])

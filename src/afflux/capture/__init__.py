@@ -15,12 +15,14 @@ try:
 except ImportError:
     raise MissingExtra("reading captures", "capture") from None
 
-from afflux.capture.decoding import Decoder, end_text
+from afflux.capture.decoding import Decoder
 from afflux.capture.errors import CaptureError, Problem
-from afflux.capture.flows import Connection, Consumer, Flows
+from afflux.capture.flows import Conflict, Connection, Consumer, Flows
+from afflux.capture.names import Names, end_text
 from afflux.capture.network import Network
 from afflux.capture.packets import Packets
 from afflux.capture.reading import Capture, is_capture
+from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.tables import Analysis, analyze
 
@@ -28,13 +30,16 @@ __all__ = [
     "Analysis",
     "Capture",
     "CaptureError",
+    "Conflict",
     "Connection",
     "Consumer",
     "Decoder",
     "Flows",
+    "Names",
     "Network",
     "Packets",
     "Problem",
+    "Secrets",
     "Segments",
     "analyze",
     "end_text",

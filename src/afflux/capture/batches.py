@@ -13,6 +13,8 @@ from afflux.capture.frames import Frames, Kinds
 from afflux.capture.network import Network
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reading import Capture
+from afflux.capture.reassembly import Overlap
+from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
@@ -33,6 +35,8 @@ class FrameBatches:
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: keep metadata and data.
         checksums: count wrong TCP checksums.
+        secrets: decrypt TLS; None for those in the capture that ``of`` reads.
+        overlap: which copy of bytes counts; see ``Flows``.
         make: makes the conversation of a new connection.
 
     Raises:
@@ -47,19 +51,21 @@ class FrameBatches:
         ports: Mapping[int, ProtocolEntry] | None = None,
         payload: bool = False,
         checksums: bool = False,
+        secrets: Secrets | None = None,
+        overlap: Overlap = "first",
         make: Callable[[Connection, Settings], Conversation] = Conversation,
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
                 raise Unsupported(f"{entry.name} has no dissector")
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits)
+        self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
         self._reader = BatchReader(self._settings)
         self._kinds = Kinds()
         self._time: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
-        self.flows = Flows(limits, lambda connection: make(connection, self._settings))
+        self.flows = Flows(limits, lambda connection: make(connection, self._settings), overlap=overlap)
         "The connections."
 
     @property
@@ -76,6 +82,8 @@ class FrameBatches:
 
     def of(self, capture: Capture) -> Iterator[Frames]:
         """Yield the frames of each batch of a capture, and those that its end completes."""
+        if self._settings.secrets is None:
+            self._settings.secrets = capture.secrets
         for packets in capture:
             yield self.take(packets)
         yield self.end()

@@ -8,19 +8,20 @@ is compiled once, and is kept in a cache beside its file where that can be writt
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from types import FunctionType
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "Column", "Table", "build", "compiled"]
+__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled", "is_built"]
 
 Column: TypeAlias = npt.NDArray[np.int64]
 "Numbers."
 Table: TypeAlias = npt.NDArray[np.int64]
 "Rows of numbers."
+Columns: TypeAlias = npt.NDArray[np.int64]
+"Rows of numbers, one column after the other in memory."
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 "Rows of bytes."
 
@@ -29,6 +30,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _TYPES: Final = {
     "Column": "int64[::1]",
     "Table": "int64[:, ::1]",
+    "Columns": "int64[::1, :]",
     "Bytes": "uint8[:, ::1]",
     "int": "int64",
     "bool": "boolean",
@@ -36,6 +38,10 @@ _TYPES: Final = {
 }
 _MARKED: Final[list[FunctionType]] = []
 "The marked functions, each after those that it calls."
+_MADE: Final[dict[FunctionType, Any]] = {}
+"Their compiled forms."
+_SCOPES: Final[dict[str, dict[str, Any]]] = {}
+"The names that the compiled functions of each module see."
 
 
 def compiled(function: _Function) -> _Function:
@@ -44,23 +50,38 @@ def compiled(function: _Function) -> _Function:
     return function
 
 
-@cache
 def build(function: _Function) -> _Function:
     """Return the compiled form of a marked function; the function itself if numba is not installed. The first call
     compiles for some seconds, unless the cache has it."""
+    plain = cast("FunctionType", function)
+    if plain not in _MADE:
+        try:
+            from numba import njit
+        except ImportError:  # an extra: fast
+            return function
+        for marked in _MARKED:
+            if marked not in _MADE:
+                _compile(marked, njit)
+    return cast("_Function", _MADE[plain])
+
+
+def is_built(function: Callable[..., Any]) -> bool:
+    """Return whether a marked function has been compiled."""
+    return function in _MADE
+
+
+def _compile(plain: FunctionType, njit: Any) -> None:
+    """Compile a function whose callees are compiled. It allocates nothing, so it need not count references, which
+    would take most of its time."""
+    scope = _SCOPES.setdefault(plain.__module__, dict(plain.__globals__))
+    scope.update({n: _MADE[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in _MADE})
+    copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
+    copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
     try:
-        from numba import njit
-    except ImportError:  # an extra: fast
-        return function
-    names: dict[str, dict[str, Any]] = {}
-    made: dict[FunctionType, Any] = {}
-    for plain in _MARKED:
-        scope = names.setdefault(plain.__module__, dict(plain.__globals__))
-        scope.update({n: made[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in made})
-        copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
-        copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
-        made[plain] = scope[plain.__name__] = njit(_signature(plain), cache=True, _nrt=False)(copy)
-    return cast("_Function", made[cast("FunctionType", function)])
+        made = njit(_signature(plain), cache=True, _nrt=False)(copy)
+    except RuntimeError:  # no directory for the cache
+        made = njit(_signature(plain), _nrt=False)(copy)
+    _MADE[plain] = scope[plain.__name__] = made
 
 
 def _signature(function: FunctionType) -> str:

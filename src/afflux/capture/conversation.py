@@ -14,7 +14,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from afflux.capture import tls
+from afflux.capture.decryption import Decryption
 from afflux.capture.flows import Connection
+from afflux.capture.secrets import Secrets
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.dissect import PayloadForm
@@ -55,6 +57,8 @@ class Settings:
     "How metadata and data are shown."
     limits: Limits
     "See ``first_frame_bytes``, ``frame_bytes`` and ``capture_bytes``."
+    secrets: Secrets | None = None
+    "The secrets that decrypt TLS; None or empty: nothing is decrypted."
     found: list[Found] = field(default_factory=list)
     "The frames of the current batch."
     buffered: int = 0
@@ -93,8 +97,8 @@ class Event(NamedTuple):
     conversation: Conversation
     rising: bool
     side: Side
-    data: bytes | int | None
-    "The next bytes, the number of bytes that are missing, or None for the end."
+    data: bytes | int | str | None
+    "The next bytes, the number of bytes that are missing, why the rest cannot be decrypted, or None for the end."
     start: int
     "The position of the bytes, for ``ends``."
     ends: Sequence[int]
@@ -113,7 +117,7 @@ class Conversation:
 
     __slots__ = (
         "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
-        "connection", "content", "detail", "frames", "idle", "protocol", "settings", "settled",
+        "connection", "content", "detail", "frames", "idle", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -129,6 +133,8 @@ class Conversation:
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
+        self.security: Decryption | None = None
+        "TLS, if its secrets are known or were looked for. Its text has the version, the cipher and the names."
         self._first: list[tuple[bool, bytes, int, int]] = []
         self._packet = 0
         self._starts: dict[bool, bytes] = {}
@@ -142,9 +148,15 @@ class Conversation:
     @property
     def text(self) -> str:
         """The content in words."""
+        within = " in TLS" if self.security is not None and self.content is not Content.ENCRYPTED else ""
         if self.protocol is not None:
-            return self.protocol.name + (" in WebSocket" if self.content is Content.WEBSOCKET else "")
-        return f"{self.content.value} ({self.detail})" if self.detail else self.content.value
+            return self.protocol.name + (" in WebSocket" if self.content is Content.WEBSOCKET else "") + within
+        return (f"{self.content.value} ({self.detail})" if self.detail else self.content.value) + within
+
+    @property
+    def _opener(self) -> bool | None:
+        """The direction of the side that opened the connection, as far as TLS or TCP show it."""
+        return self.connection.opener if self.security is None else self.security.client
 
     # -- what a connection brings -------------------------------------------------------------------------------
 
@@ -152,17 +164,30 @@ class Conversation:
         """See Consumer."""
         if self.idle:
             return
+        if self.security is None:
+            self._bytes(rising, data, self.connection.halves[rising].position - len(data), ends, packets)
+            return
+        for plain in self.security.feed(rising, data, ends, packets):
+            if not self.idle:
+                self._bytes(plain.rising, plain.data, plain.start, plain.ends, plain.packets)
+        self._undecrypted(packets[-1])
+
+    def _bytes(self, rising: bool, data: bytes, start: int, ends: Sequence[int], packets: Sequence[int]) -> None:
+        """Take bytes that are not encrypted; ``start`` is their position."""
         if not self.settled:
             self._open(rising, data, packets[-1])
             return
         side = self._sides.get(rising)
         if side is not None:
-            start = self.connection.halves[rising].position - len(data)
             self._event(Event(self, rising, side, data, start, ends, packets))
 
     def gap(self, rising: bool, size: int, packet: int) -> None:
         """See Consumer."""
         if self.idle:
+            return
+        if self.security is not None:
+            self.security.lose(rising, size)
+            self._undecrypted(packet)
             return
         if not self.settled:
             self._other(Content.MID_STREAM, "bytes are missing before the protocol was recognized")
@@ -173,6 +198,9 @@ class Conversation:
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
+        if self.security is not None and not self.idle:
+            self.security.end(rising)
+            self._undecrypted(packet)
         side = self._sides.pop(rising, None)
         if side is not None:
             self._event(Event(self, rising, side, None, 0, (0,), (packet,)))
@@ -180,6 +208,18 @@ class Conversation:
         elif not self.settled and self._starts:
             self._packet = packet
             self._decide(final=True)
+
+    def _undecrypted(self, packet: int) -> None:
+        """End the directions that cannot be decrypted any further; all of the connection if nothing is known of it."""
+        if self.security is None or self.idle:
+            return
+        for rising in (False, True):
+            reason = self.security.problem(rising)
+            if reason and not self.settled:
+                self._other(Content.ENCRYPTED, f"{self.security}; {reason}")
+            elif reason and (side := self._sides.pop(rising, None)) is not None:
+                self._event(Event(self, rising, side, reason, 0, (0,), (packet,)))
+                self.idle = not self._sides
 
     def _event(self, event: Event) -> None:
         """Handle an event, now or at the end of the batch."""
@@ -197,6 +237,9 @@ class Conversation:
         if data is None:
             self.settings.buffered -= before
             self._emit(rising, side.end(), 0, ends, packets)
+        elif isinstance(data, str):
+            self.settings.buffered -= before
+            self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
         elif isinstance(data, int):
             self._emit(rising, side.lose(data), 0, ends, packets)
             self.settings.buffered += side.buffered - before
@@ -235,14 +278,18 @@ class Conversation:
 
     def _decide(self, final: bool) -> None:
         """Look at the first bytes; ``final`` if there will be no more."""
-        opener = self.connection.opener
+        opener = self._opener
         clients = (opener,) if opener is not None else tuple(self._starts)
         waiting = False
+        if opener is not None and tls.begins(self._starts.get(not opener, b"")) and opener not in self._starts:
+            if final:
+                self._other(Content.ENCRYPTED, "TLS; the client's hello is missing")
+            return
         for client in clients:
             start = self._starts.get(client, b"")
             waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)
             if tls.begins(start):
-                self._encrypted(start, final)
+                self._encrypted(client, start, final)
                 return
             if start[:4] == b"GET ":
                 waiting |= self._upgrade(client)
@@ -252,14 +299,24 @@ class Conversation:
             return
         self._recognize(final)
 
-    def _encrypted(self, start: bytes, final: bool) -> None:
+    def _encrypted(self, client: bool, start: bytes, final: bool) -> None:
+        if self.security is not None:
+            self._other(Content.ENCRYPTED, "TLS in TLS")
+            return
+        if self.settings.secrets and not final:
+            self.security = Decryption(self.settings.secrets, client)
+            first, self._first, self._starts, self._size = self._first, [], {}, 0
+            for rising, data, number, batch in first:
+                packet = number if batch == self.settings.batch else self._packet
+                self.data(rising, data, (len(data),), (packet,))
+            return
         size = 5 + int.from_bytes(start[3:5], "big")
         if len(start) >= size or final:
             shown = str(tls.hello(start))
             self._other(Content.ENCRYPTED, f"TLS; {shown}" if shown else "TLS")
 
     def _recognize(self, final: bool) -> None:
-        entries, opener = self.settings.entries, self.connection.opener
+        entries, opener = self.settings.entries, self._opener
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
         for rising, client in self._roles():
@@ -276,7 +333,7 @@ class Conversation:
         if more and not final:
             return
         if forced is not None:
-            if all(half.synced or half.expected < 0 for half in self.connection.halves.values()):
+            if all(self._synced(rising) or half.expected < 0 for rising, half in self.connection.halves.items()):
                 self._settle(forced, not server)
             else:
                 self._other(Content.MID_STREAM, "")
@@ -285,12 +342,16 @@ class Conversation:
         elif candidates:
             self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
         else:
-            synced = all(self.connection.halves[rising].synced for rising in self._starts)
+            synced = all(self._synced(rising) for rising in self._starts)
             self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+
+    def _synced(self, rising: bool) -> bool:
+        """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
+        return self.security is not None or self.connection.halves[rising].synced
 
     def _roles(self) -> list[tuple[bool, bool]]:
         """Return each direction with bytes, and whether it may be the client's. The client's come first."""
-        opener = self.connection.opener
+        opener = self._opener
         if opener is None:
             return [(rising, client) for client in (True, False) for rising in self._starts]
         return [(rising, rising is opener) for rising in (opener, not opener) if rising in self._starts]
@@ -299,7 +360,7 @@ class Conversation:
         """Return the protocol given for a port of the connection, and the direction of the server."""
         ports, connection = self.settings.ports, self.connection
         for server, end in ((True, connection.low), (False, connection.high)):
-            if end[2] in ports and connection.opener in (None, not server):
+            if end[2] in ports and self._opener in (None, not server):
                 return ports[end[2]], server
         return None, False
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address
 
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
-from afflux.capture.network import V4, Network
+from afflux.capture.network import Network
 from afflux.capture.reading import Capture
-from afflux.capture.segments import End, segments
+from afflux.capture.reassembly import Overlap
+from afflux.capture.segments import segments
 from afflux.capture.times import timestamp
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 
-__all__ = ["Decoder", "end_text"]
+__all__ = ["Decoder"]
 
 
 class Decoder:
@@ -29,6 +29,7 @@ class Decoder:
         ports: the protocol of a server's port, used where the first bytes decide nothing.
         payload: how metadata and data are shown.
         checksums: count wrong TCP checksums.
+        overlap: which copy of bytes counts; see ``Flows``.
 
     Raises:
         Unsupported: a protocol in ``ports`` has no dissector.
@@ -42,15 +43,16 @@ class Decoder:
         ports: Mapping[int, ProtocolEntry] | None = None,
         payload: PayloadForm = "none",
         checksums: bool = False,
+        overlap: Overlap = "first",
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits)
+        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
-        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings))
+        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -82,9 +84,3 @@ class Decoder:
             made["ts"] = timestamp(time[packet]) if time else None
             made["conn"] = conversation.connection.id
             yield made
-
-
-def end_text(end: End) -> str:
-    """Return an end as ``address:port``."""
-    high, low, port = end
-    return f"{IPv4Address(low)}:{port}" if high == V4 else f"[{IPv6Address(high << 64 | low)}]:{port}"

@@ -9,104 +9,27 @@ needs both directions in the order of the capture to recognize the protocol.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Protocol
+from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.network import V4
+from afflux.capture.connections import Conflict, Connection, Consumer, Entry, Key, Opening, ends_of, keys_of
 from afflux.capture.packets import Ints, Packets
-from afflux.capture.reassembly import Delivery, Half
-from afflux.capture.segments import ACK, FIN, RST, SYN, End, Segments
+from afflux.capture.reassembly import Delivery, Half, Overlap
+from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 from afflux.core.limits import Limits
 
-__all__ = ["Connection", "Consumer", "Flows", "Key", "keys_of", "long_key"]
+__all__ = ["Conflict", "Connection", "Consumer", "Flows", "Key"]
 
-_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RECENT = 0x4000
 "Delivered bytes of a direction that are remembered, to compare retransmissions with."
+_MOST_CONFLICTS = 1_024
+"Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
 Flags = npt.NDArray[np.bool_]
 _Row = tuple[int, int, int, bool, int]
 "The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
-Key = tuple[int, ...]
-"Both ends: two numbers with address and port for IPv4, otherwise six."
-
-
-class Consumer(Protocol):
-    """The receiver of the bytes of one connection. ``rising`` is the direction (see ``Segments.rising``). A packet is
-    an index in the current batch, -1 after the last batch."""
-
-    settled: bool
-    "The directions may be delivered independently, each in larger pieces."
-    idle: bool
-    "The bytes are of no interest any more."
-
-    def data(self, rising: bool, data: bytes, ends: Sequence[int], packets: Sequence[int]) -> None:
-        """Take bytes. The packet ``packets[i]`` brought the bytes before ``ends[i]``."""
-
-    def gap(self, rising: bool, size: int, packet: int) -> None:
-        """The next ``size`` bytes are missing."""
-
-    def end(self, rising: bool, packet: int) -> None:
-        """The direction has ended; it may end twice."""
-
-
-@dataclass(eq=False, slots=True)
-class Connection:
-    """One TCP connection."""
-
-    low: End
-    "The end that sorts first."
-    high: End
-    "The other end."
-    time: int
-    "When its first packet was captured, in nanoseconds."
-    halves: dict[bool, Half]
-    "Its directions, by ``rising``."
-    opener: bool | None = None
-    "The direction of the side that opened it; None if the capture does not show it."
-    closed: bool = False
-    "A RST was seen, or both FINs."
-    consumer: Consumer = field(init=False)
-    _id: str = ""
-
-    @property
-    def key(self) -> Key:
-        """The pair of its ends, as the segments have it."""
-        low, high = self.low, self.high
-        return _key((*low, *high))
-
-    @property
-    def id(self) -> str:
-        """A letter and 11 characters that depend on the two ends and the time of the first packet."""
-        if not self._id:
-            text = repr((self.low, self.high, self.time)).encode()
-            number = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
-            for _ in range(11):
-                number, digit = divmod(number, len(_DIGITS))
-                self._id += _DIGITS[digit]
-        return "C" + self._id
-
-
-class _Opening:
-    """A connection without data so far, or one that has ended in order."""
-
-    __slots__ = ("closed", "ended", "initial", "opener", "time")
-
-    def __init__(self, time: int, opener: bool) -> None:
-        self.time = time
-        self.opener = opener
-        self.closed = False
-        "A RST was seen, or both FINs."
-        self.ended = False
-        "Both FINs were seen: whatever follows is a copy, unless it is a SYN."
-        self.initial = [-1, -1]  # the numbers of the SYNs, by ``rising``
-
-
-_Entry = Connection | _Opening
 
 
 class Flows:
@@ -115,12 +38,18 @@ class Flows:
     Args:
         limits: see ``capture_flows``, ``capture_flow_bytes`` and ``capture_bytes``.
         consumer: makes the consumer of a new connection.
+        overlap: which copy counts if a segment repeats bytes that wait for earlier ones, with another content. Bytes
+            that were delivered are never replaced.
     """
 
-    def __init__(self, limits: Limits, consumer: Callable[[Connection], Consumer]) -> None:
+    def __init__(
+        self, limits: Limits, consumer: Callable[[Connection], Consumer], *, overlap: Overlap = "first"
+    ) -> None:
         self._limits = limits
         self._consumer = consumer
-        self._table: OrderedDict[Key, _Entry] = OrderedDict()
+        self._overlap = overlap
+        self._conflicts: list[Conflict] = []
+        self._table: OrderedDict[Key, Entry] = OrderedDict()
         self._recent: OrderedDict[Half, bytes] = OrderedDict()
         self._recent_bytes = 0
         self._waiting_bytes = 0
@@ -132,6 +61,8 @@ class Flows:
         "Connections seen."
         self.dropped = 0
         "Connections that were dropped because there were more than ``capture_flows``."
+        self.conflicts = 0
+        "Segments with other bytes than an earlier copy."
 
     def __len__(self) -> int:
         return len(self._table)
@@ -151,6 +82,18 @@ class Flows:
         sort = np.argsort(half.astype(np.uint16) if len(keys) < 0x8000 else half, kind="stable")
         _Batch(self, packets, found, keys, flow).deliver(carrying[sort], half[sort], special[carrying[sort]])
 
+    def disputes(self) -> list[Conflict]:
+        """Return the conflicts since the last call, 1,024 at most."""
+        found, self._conflicts = self._conflicts, []
+        return found
+
+    def dispute(self, connection: Connection, rising: bool, packet: int) -> None:
+        """Note the conflicts of a segment that was just fed."""
+        self.conflicts += 1
+        for position, size in connection.halves[rising].disputed:
+            if len(self._conflicts) < _MOST_CONFLICTS:
+                self._conflicts.append(Conflict(connection, rising, position, size, packet))
+
     def end(self) -> None:
         """Deliver what waits, and end all connections."""
         for connection in self._table.values():
@@ -166,30 +109,30 @@ class Flows:
             self._forget(half)
             connection.consumer.end(rising, packet)
 
-    def find(self, key: Key) -> _Entry | None:
+    def find(self, key: Key) -> Entry | None:
         """Return the current connection between two ends."""
         connection = self._table.get(key)
         if connection is not None:
             self._table.move_to_end(key)
         return connection
 
-    def opening(self, key: Key, opening: _Opening | None, rising: bool, seq: int, answer: bool, time: int) -> _Opening:
+    def opening(self, key: Key, opening: Opening | None, rising: bool, seq: int, answer: bool, time: int) -> Opening:
         """Note a SYN. A connection costs little until it has data: captures may contain millions of SYNs."""
         if opening is None or opening.closed or opening.initial[rising] not in (-1, seq):
-            opening = _Opening(time, rising is not answer)
+            opening = Opening(time, rising is not answer)
             self.connections += 1
             self._insert(key, opening)
         opening.initial[rising] = seq
         return opening
 
-    def open(self, key: Key, opening: _Opening | None, time: int) -> Connection:
+    def open(self, key: Key, opening: Opening | None, time: int) -> Connection:
         """Begin a connection, whose SYNs were noted in ``opening`` if the capture has them."""
-        halves = {rising: Half(self._limits) for rising in (False, True)}
+        halves = {rising: Half(self._limits, self._overlap) for rising in (False, True)}
         if opening is None:
             self.connections += 1
-            made = Connection(*_ends(key), time, halves)
+            made = Connection(*ends_of(key), time, halves)
         else:
-            made = Connection(*_ends(key), opening.time, halves, opening.opener, opening.closed)
+            made = Connection(*ends_of(key), opening.time, halves, opening.opener, opening.closed)
             for rising, half in halves.items():
                 if opening.initial[rising] >= 0:
                     half.begin(opening.initial[rising], synced=True)
@@ -197,15 +140,15 @@ class Flows:
         self._insert(key, made)
         return made
 
-    def retire(self, key: Key, connection: Connection, packet: int) -> _Opening:
+    def retire(self, key: Key, connection: Connection, packet: int) -> Opening:
         """Free a connection that has ended in order, and remember only that it has."""
         self.finish(connection, packet)
-        left = _Opening(connection.time, bool(connection.opener))
+        left = Opening(connection.time, bool(connection.opener))
         left.closed = left.ended = True
         self._table[key] = left
         return left
 
-    def _insert(self, key: Key, entry: _Entry) -> None:
+    def _insert(self, key: Key, entry: Entry) -> None:
         """Insert a connection; the least recently used one is dropped if there are too many."""
         self._table[key] = entry
         self._table.move_to_end(key)
@@ -223,15 +166,15 @@ class Flows:
                 consumer.gap(rising, delivery, packet)
             elif not consumer.idle:
                 consumer.data(rising, delivery, (len(delivery),), (packet,))
-        if found:
-            last = found[-1]
-            self.remember(connection.halves[rising], last if isinstance(last, bytes) else b"")
+            self.remember(connection.halves[rising], delivery)
 
-    def remember(self, half: Half, data: bytes) -> None:
-        """Remember the last delivered bytes of a direction, within ``capture_bytes``."""
+    def remember(self, half: Half, delivered: Delivery) -> None:
+        """Remember the last delivered bytes of a direction, within ``capture_bytes``; none from before a gap."""
+        before = self.recent(half)
         self._forget(half)
-        if not data:
+        if isinstance(delivered, int):
             return
+        data = delivered if len(delivered) >= _RECENT else before + delivered
         self._recent[half] = data = data[-_RECENT:]
         self._recent_bytes += len(data)
         while self._recent_bytes > self._limits.capture_bytes // 4:
@@ -251,8 +194,20 @@ class Flows:
         return self._waiting_bytes > self._limits.capture_bytes
 
     def _waits(self, key: Key) -> bool:
-        connection = self._table.get(key)
-        return isinstance(connection, Connection) and any(half.waiting for half in connection.halves.values())
+        return _waits(self._table.get(key))
+
+
+class _Bulk:
+    """Segments as lists, in the order in which they are delivered."""
+
+    __slots__ = ("block", "columns")
+
+    def __init__(self, found: Segments, order: Ints) -> None:
+        starts, sizes = found.at[order], found.size[order]
+        self.block = memoryview(found.block)
+        columns = (sizes, starts, starts + sizes, found.index[order])
+        self.columns: tuple[list[int], ...] = tuple(column.tolist() for column in columns)
+        "Sizes, where the data begins and ends in the block, packets."
 
 
 class _Batch:
@@ -264,7 +219,8 @@ class _Batch:
         self._found = found
         self._keys = keys
         self._flow = flow
-        self._columns: list[list[int]] = []
+        self._rows: list[tuple[int, ...]] = []
+        self._bulks: _Bulk | None = None
         self._all: list[Ints] = []
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
@@ -304,10 +260,53 @@ class _Batch:
                 return
             if connection.consumer.settled and self._plain(connection, rows):
                 for half, first, last, _, _ in rows:
-                    self._bulk(connection, bool(half & 1), order[first:last])
+                    self._bulk(connection, bool(half & 1), order, first, last)
                 return
-        for number in self._segments(rows[0][0] >> 1).tolist():
-            connection = self._segment(key, connection, number)
+        numbers = self._segments(rows[0][0] >> 1).tolist()
+        place = 0
+        while place < len(numbers):
+            place, connection = self._next(key, connection, numbers, place)
+
+    def _next(self, key: Key, connection: Entry | None, numbers: list[int], place: int) -> tuple[int, Entry | None]:
+        """Deliver the segment at a place, and those after it that continue both directions, if they may be delivered in
+        larger pieces; return the next place."""
+        if isinstance(connection, Connection) and connection.consumer.settled and not connection.consumer.idle:
+            stop = self._run(connection, numbers, place)
+            if stop > place:
+                return stop, connection
+        return place + 1, self._segment(key, connection, numbers[place])
+
+    def _run(self, connection: Connection, numbers: list[int], place: int) -> int:
+        """Deliver segments that continue both directions, up to the first that does not; return its place."""
+        halves, rows = connection.halves, self._all_rows()
+        if halves[False].waiting or halves[True].waiting:
+            return place
+        expected = [halves[rising].expected for rising in (False, True)]
+        runs: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+        while place < len(numbers):
+            row = rows[numbers[place]]
+            _, _, seq, _, flags, _, size, cut, rising = row
+            if flags & (SYN | FIN | RST) or cut:
+                break
+            if size:
+                if seq != expected[rising] or halves[bool(rising)].finishing:
+                    break
+                expected[rising] = (seq + size) & 0xFFFF_FFFF
+                runs[rising].append(row)
+            place += 1
+        for rising, run in ((False, runs[0]), (True, runs[1])):
+            if run:
+                self._deliver(connection, rising, run)
+        return place
+
+    def _deliver(self, connection: Connection, rising: bool, run: list[tuple[int, ...]]) -> None:
+        """Deliver segments of one direction that continue each other."""
+        block, half = self._found.block, connection.halves[rising]
+        data = b"".join([block[row[5] : row[5] + row[6]] for row in run])
+        half.advance(len(data))
+        self._flows.remember(half, data)
+        ends = list(accumulate(row[6] for row in run))
+        connection.consumer.data(rising, data, ends, [row[1] for row in run])
 
     def _segments(self, flow: int) -> Ints:
         """All segments of a connection, those without data included: they acknowledge."""
@@ -326,36 +325,43 @@ class _Batch:
                 return False
         return True
 
-    def _bulk(self, connection: Connection, rising: bool, order: Ints) -> None:
+    def _bulk(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
         """Deliver segments that continue each other."""
-        found = self._found
-        sizes = found.size[order]
-        ends = np.cumsum(sizes)
+        if self._bulks is None:
+            self._bulks = _Bulk(self._found, order)
+        sizes, starts, stops, packets = (column[first:last] for column in self._bulks.columns)
+        ends = list(accumulate(sizes))
         half, consumer = connection.halves[rising], connection.consumer
-        half.advance(int(ends[-1]))
+        half.advance(ends[-1])
         if consumer.idle:
             return
-        block = memoryview(found.block)
-        starts = found.at[order]
-        pieces = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
-        data = b"".join([block[start:stop] for start, stop in pieces])
+        block = self._bulks.block
+        data = b"".join([block[start:stop] for start, stop in zip(starts, stops, strict=True)])
         self._flows.remember(half, data)
-        consumer.data(rising, data, ends.tolist(), found.index[order].tolist())
+        consumer.data(rising, data, ends, packets)
 
-    def _segment(self, key: Key, connection: _Entry | None, number: int) -> _Entry | None:
+    def _all_rows(self) -> list[tuple[int, ...]]:
+        """The segments of the batch: time, packet, seq, ack, flags, at, size, cut, rising."""
+        if not self._rows:
+            found = self._found
+            columns = (found.index, found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
+            listed = [self._time[found.index].tolist(), *(column.tolist() for column in columns)]
+            self._rows = list(zip(*listed, strict=True))
+        return self._rows
+
+    def _segment(self, key: Key, connection: Entry | None, number: int) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
         found = self._found
-        if not self._columns:
-            columns = (found.index, found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
-            self._columns = [self._time[found.index].tolist(), *(column.tolist() for column in columns)]
-        time, packet, seq, ack, flags, at, size, cut, rising = (column[number] for column in self._columns)
+        time, packet, seq, ack, flags, at, size, cut, rising = self._all_rows()[number]
         rising = bool(rising)
         if isinstance(connection, Connection) and connection.consumer.idle and not flags & SYN:
             return connection
         flows = self._flows
+        if not (size or cut or flags & (SYN | FIN | RST)) and not _waits(connection):
+            return connection
         if flags & SYN:
             connection = self._opened(key, connection, rising, seq, flags, time, packet)
-        if not (size or cut or flags & FIN) or (isinstance(connection, _Opening) and connection.ended):
+        if not (size or cut or flags & FIN) or (isinstance(connection, Opening) and connection.ended):
             if isinstance(connection, Connection):
                 self._acknowledged(connection, rising, flags, ack, time, packet)
             elif connection is not None:
@@ -371,6 +377,8 @@ class _Batch:
         if size or cut:
             data = found.block[at : at + size]
             flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
+            if half.disputed:
+                flows.dispute(connection, rising, packet)
         if flags & FIN:
             half.finish((seq + size + cut) & 0xFFFF_FFFF)
         if flows.too_much(half.size + other.size - before):
@@ -391,8 +399,8 @@ class _Batch:
         self._closed(connection, flags, packet)
 
     def _opened(
-        self, key: Key, connection: _Entry | None, rising: bool, seq: int, flags: int, time: int, packet: int
-    ) -> _Entry:
+        self, key: Key, connection: Entry | None, rising: bool, seq: int, flags: int, time: int, packet: int
+    ) -> Entry:
         """Return the connection of a SYN: one with another number than before begins a new connection."""
         if isinstance(connection, Connection):
             half = connection.halves[rising]
@@ -417,41 +425,6 @@ class _Batch:
         connection.closed |= all(half.ended for half in connection.halves.values())
 
 
-def keys_of(found: Segments) -> tuple[Ints, list[Key]]:
-    """Return the distinct pairs of ends, and the number of each segment's pair. Only where the pair changes from one
-    segment to the next is it looked up."""
-    columns = (*found.low, *found.high)
-    changes = np.zeros(len(found) - 1, np.bool_)
-    for column in columns:
-        changes |= column[1:] != column[:-1]
-    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    a0, a1, ap, b0, b1, bp = (column[starts] for column in columns)
-    numbers: dict[Key, int] = {}
-    if (a0 == V4).all() and (b0 == V4).all():
-        short = (a1 << np.uint64(16) | ap.astype(np.uint64), b1 << np.uint64(16) | bp.astype(np.uint64))
-        rows: Iterable[Key] = zip(*(column.tolist() for column in short), strict=True)
-    else:
-        rows = map(_key, zip(*(column.tolist() for column in (a0, a1, ap, b0, b1, bp)), strict=True))
-    runs = [numbers.setdefault(row, len(numbers)) for row in rows]
-    return np.repeat(np.array(runs, np.int64), np.diff(np.append(starts, len(found)))), list(numbers)
-
-
-def _key(row: tuple[int, ...]) -> Key:
-    """Return the key of a pair of ends: two numbers for IPv4, which are most and take less memory."""
-    a0, a1, ap, b0, b1, bp = row
-    return (a1 << 16 | ap, b1 << 16 | bp) if a0 == V4 == b0 else row
-
-
-def long_key(key: Key) -> tuple[int, ...]:
-    """Return a key as six numbers: address in two halves and port, of both ends."""
-    low, high = _ends(key)
-    return (*low, *high)
-
-
-def _ends(key: Key) -> tuple[End, End]:
-    """Return the two ends that a key stands for."""
-    if len(key) == 2:
-        low, high = ((V4, number >> 16, number & 0xFFFF) for number in key)
-        return low, high
-    a0, a1, ap, b0, b1, bp = key
-    return (a0, a1, ap), (b0, b1, bp)
+def _waits(entry: Entry | None) -> bool:
+    """Whether bytes of a connection wait for missing ones."""
+    return isinstance(entry, Connection) and (entry.halves[False].waiting or entry.halves[True].waiting)

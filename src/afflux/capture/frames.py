@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from afflux.core.dissect import RECORD_KEYS
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.frame import Frame
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["COLUMNS", "NONE", "NUMBERS", "Frames", "Kind", "Kinds", "Payloads", "protocol_of"]
 
@@ -241,6 +244,22 @@ class Frames:
                 changed["payloads"] = whole.payloads.with_more(part.payloads)
             whole = replace(whole, conversations=list(numbers), **changed)
         return whole
+
+    def arrow(self, *, file: str | None = None, numbers: Ints | None = None, payload: bool = False) -> pa.RecordBatch:
+        """Return the frames as rows of the table ``frames`` (schemas.py). A number of 64 bits is shown as the largest
+        that the column can have.
+
+        Args:
+            file: the name of the capture.
+            numbers: for each frame the number of its packet in the file, counted from 1; 0 for none.
+            payload: with the columns ``metadata`` and ``data``, which must have been kept.
+
+        Raises:
+            MissingExtra: pyarrow is not installed.
+        """
+        from afflux.capture.arrow import batch
+
+        return batch(self, file=file, numbers=numbers, payload=payload)
 
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes

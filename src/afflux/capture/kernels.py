@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from afflux.capture.packets import Ints
 
-__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled"]
+__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather"]
 
 PATIENCE: Final = 800_000
 "Frames that are found in plain Python, which takes about as long as the import of numba."
@@ -69,6 +69,25 @@ def boundaries(
     return count
 
 
+def gather(block: Any, at: Any, sizes: Any, out: Any) -> None:
+    """Copy pieces of ``block`` one after the other.
+
+    Args:
+        block: the bytes.
+        at: where each piece begins; negative for none.
+        sizes: the bytes of each piece.
+        out: receives the pieces.
+    """
+    place = 0
+    for row in range(len(at)):
+        start = at[row]
+        if start >= 0:
+            size = sizes[row]
+            for octet in range(size):
+                out[place + octet] = block[start + octet]
+            place += size
+
+
 class Boundaries:
     """Calls ``boundaries``, compiled if that is worth it.
 
@@ -78,7 +97,8 @@ class Boundaries:
 
     def __init__(self, patience: int = PATIENCE) -> None:
         self._left = patience
-        self._compiled: Callable[..., int] | None = None
+        self._compiled: Callable[..., Any] | None = None
+        self._gather: Callable[..., Any] | None = None
 
     def find(
         self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
@@ -97,19 +117,30 @@ class Boundaries:
             self._left -= count
         return at[:count], sizes[:count], tails
 
+    def pieces(self, block: bytes, at: Ints, sizes: Ints, total: int) -> npt.NDArray[np.uint8] | bytes:
+        """Return pieces of a block, ``total`` bytes, one after the other; see ``gather``."""
+        if self._compiled is None:
+            places = zip(at.tolist(), sizes.tolist(), strict=True)
+            return b"".join([block[start : start + size] for start, size in places if start >= 0])
+        if self._gather is None:
+            self._gather = compiled(gather)
+        out = np.empty(total, np.uint8)
+        self._gather(np.frombuffer(block, np.uint8), at, sizes, out)
+        return out
+
 
 SHARED: Final = Boundaries()
 "For all captures of the process."
 
 
-def compiled(function: Callable[..., int]) -> Callable[..., int]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function compiled by numba, or the function itself if numba is not installed."""
     try:
         from numba import njit
     except ImportError:
         return function
     try:
-        made: Callable[..., int] = njit(cache=True)(function)
+        made: Callable[..., Any] = njit(cache=True)(function)
     except RuntimeError:  # no directory for the cache
         made = njit(function)
     return made

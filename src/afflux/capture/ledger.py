@@ -7,13 +7,13 @@ Frames are handed over batch by batch, as columns (frames.py). What they mean is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture import ledger_columns as names
 from afflux.capture import ledger_kernels as kernels
 from afflux.capture import slots
 from afflux.capture.compiling import build
@@ -94,36 +94,42 @@ class Ledger:
         self._stall = stall
         self._applied = 0
         self._state = slots.table(limits.capture_streams)
-        self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, kernels.CONN_WIDTH), np.int64)
+        self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, names.CONN_WIDTH), np.int64)
         self._free = list(range(_FIRST_CONNECTIONS))
         self._followers: dict[Conversation, Follower] = {}
         self.names = [""] * _FIRST_CONNECTIONS
         "The ids of the connections, by number."
         self.translator = Translator(limits.capture_streams)
 
-    def take(self, frames: Frames, held: Ints | None = None) -> Iterator[Findings]:
-        """Apply the frames of a batch; yield what they bring. A part of it is lost if the next part is not asked for.
+    def take(self, frames: Frames, held: Ints | None = None) -> Findings:
+        """Apply the frames of a batch; return what they bring.
 
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
             held: for each frame, how long the server and the client of its connection could not send until then, in
-                nanoseconds.
+                nanoseconds, and whether bytes of the connection are missing.
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)
+        parts: list[tuple[Any, ...]] = []
+        cases: list[Wrong] = []
         for start in range(0, len(frames), _ROUND):
             stop = min(start + _ROUND, len(frames))
             size = stop - start
             ended, letters = _room(2 * size, slots.WIDTH), np.zeros((2 * size, slots.HISTORY), np.uint8)
-            credit, stalls = _room(4 * size, kernels.CREDIT_WIDTH), _room(4 * size, kernels.STALL_WIDTH)
-            wrong, counts = _room(5 * size, kernels.WRONG_WIDTH), np.zeros(4, np.int64)
+            credit, stalls = _room(4 * size, names.CREDIT_WIDTH), _room(4 * size, names.STALL_WIDTH)
+            wrong, counts = _room(5 * size, names.WRONG_WIDTH), np.zeros(4, np.int64)
             results = (ended, letters, credit, stalls, wrong, counts)
             self._applied += size
             apply = kernels.apply if self._applied < FEW else build(kernels.apply)
             apply(*self._state, self._conns, table, start, stop, *results, self._stall)
             e, c, s, w = counts.tolist()
-            cases = [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
-            yield Findings(ended[:e], letters[:e], credit[:c], stalls[:s], cases, table)
+            cases += [Wrong(row[0], Broken(row[1]), row[2], row[3], row[4]) for row in wrong[:w].tolist()]
+            parts.append((ended[:e].copy(), letters[:e].copy(), credit[:c].copy(), stalls[:s].copy()))
+        if not parts:
+            return _nothing()
+        whole = parts[0] if len(parts) == 1 else tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        return Findings(*whole, cases, table)
 
     def close(
         self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
@@ -136,26 +142,24 @@ class Ledger:
             held: how long the server and the client could not send in all, in nanoseconds.
             whole: the capture has the end of the connection.
         """
-        nothing = _room(0, kernels.CREDIT_WIDTH)
+        nothing = _room(0, names.CREDIT_WIDTH)
         follower = self._followers.pop(conversation, None)
         if follower is None:
-            empty = _room(0, slots.WIDTH)
-            letters = np.zeros((0, slots.HISTORY), np.uint8)
-            return Findings(empty, letters, nothing, _room(0, kernels.STALL_WIDTH), [], nothing), None
+            return _nothing(), None
         number = follower.number
         state = self._conns[number]
         size = int(state[slots.COUNT])
         ended, letters = _room(size, slots.WIDTH), np.zeros((size, slots.HISTORY), np.uint8)
-        stalls, counts = _room(2 * size, kernels.STALL_WIDTH), np.zeros(4, np.int64)
-        how = kernels.CONNECTION if whole else kernels.OPEN
+        stalls, counts = _room(2 * size, names.STALL_WIDTH), np.zeros(4, np.int64)
+        how = names.CONNECTION if whole else names.OPEN
         closes = kernels.close if size < _FEW_STREAMS and self._applied < FEW else build(kernels.close)
         closes(
             *self._state, self._conns, number, time, how, np.array(held, np.int64), ended, letters, stalls, counts,
             self._stall,
         )  # fmt: skip
         self._free.append(number)
-        columns = (kernels.FRAMES, kernels.STREAMS, kernels.WRONG)
-        ending = Ending(*(int(state[column]) for column in columns), follower.setup)
+        counted = (names.FRAMES, names.STREAMS, names.WRONG)
+        ending = Ending(*(int(state[column]) for column in counted), follower.setup)
         e, _, s, _ = counts.tolist()
         return Findings(ended[:e], letters[:e], nothing, stalls[:s], [], nothing), ending
 
@@ -165,7 +169,7 @@ class Ledger:
             found = self._followers[conversation] = self._begin(conversation)
         halves = conversation.connection.halves.values()
         if any(half.counts.gaps for half in halves):
-            self._conns[found.number, kernels.GAPS] = 1
+            self._conns[found.number, names.GAPS] = 1
         return found
 
     def _begin(self, conversation: Conversation) -> Follower:
@@ -182,11 +186,11 @@ class Ledger:
         state = self._conns[found.number]
         state[:] = 0
         state[slots.HEAD] = state[slots.TAIL] = -1
-        state[kernels.RULES] = sum(1 << case for case in meanings.rules)
-        state[kernels.TRAITS] = _traits(meanings)
-        state[kernels.WITHOUT : kernels.WITHOUT + 2] = state[kernels.WAITED : kernels.WAITED + 2] = -1
+        state[names.RULES] = sum(1 << case for case in meanings.rules)
+        state[names.TRAITS] = _traits(meanings)
+        state[names.WITHOUT : names.WITHOUT + 2] = state[names.WAITED : names.WAITED + 2] = -1
         for rising, half in conversation.connection.halves.items():
-            state[kernels.WHOLE + (rising is conversation.client)] = half.synced
+            state[names.WHOLE + (rising is conversation.client)] = half.synced
         return found
 
 
@@ -197,19 +201,25 @@ def _traits(meanings: Meanings) -> int:
     """Return what the kernels know about a protocol."""
     first = [meaning.acts for meaning in meanings.frames.values() if meaning.acts & Act.FIRST]
     bits = {
-        kernels.IDS: meanings.odd is not None,
-        kernels.ODD: bool(meanings.odd),
-        kernels.ORDERED: meanings.ordered,
-        kernels.OWN: meanings.own_ids,
-        kernels.ONE: meanings.one,
-        kernels.CREDIT: meanings.credit,
-        kernels.OCTETS: meanings.octets,
-        kernels.FREE_ITEM: meanings.free,
-        kernels.TOGETHER: meanings.together,
-        kernels.SERVER_FIRST: any(not acts & Act.CLIENT for acts in first),
+        names.IDS: meanings.odd is not None,
+        names.ODD: bool(meanings.odd),
+        names.ORDERED: meanings.ordered,
+        names.OWN: meanings.own_ids,
+        names.ONE: meanings.one,
+        names.CREDIT: meanings.credit,
+        names.OCTETS: meanings.octets,
+        names.FREE_ITEM: meanings.free,
+        names.TOGETHER: meanings.together,
+        names.SERVER_FIRST: any(not acts & Act.CLIENT for acts in first),
     }
     return sum(bit for bit, present in bits.items() if present)
 
 
 def _room(rows: int, width: int) -> Ints:
     return np.empty((rows, width), np.int64)
+
+
+def _nothing() -> Findings:
+    letters: npt.NDArray[np.uint8] = np.zeros((0, slots.HISTORY), np.uint8)
+    credit, stalls = _room(0, names.CREDIT_WIDTH), _room(0, names.STALL_WIDTH)
+    return Findings(_room(0, slots.WIDTH), letters, credit, stalls, [], credit)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from afflux.capture.errors import Problem
-from afflux.capture.flows import Key, keys_of, long_key
+from afflux.capture.connections import Key, ends_of, keys_of
 from afflux.capture.network import TCP, V4, Fragment, Network
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pcapng import Section
@@ -126,7 +126,7 @@ class Rows:
         columns = {each: np.concatenate(pieces)[order] for each, pieces in self._columns.items()}
         counts = np.bincount(flow)
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        keys = np.array([long_key(key) for key in self._numbers], np.uint64).T
+        keys = np.array([sum(ends_of(key), ()) for key in self._numbers], np.uint64).T
         directory_of = dict(zip(KEYS, keys, strict=True)) | {
             "start": starts,
             "count": counts,

@@ -1,17 +1,20 @@
 """Find the packets of a pcapng file: sections of either byte order, interfaces with their own clocks, enhanced, simple
-and obsolete packet blocks. Blocks of other types are skipped; decryption secrets and resolved names are counted.
+and obsolete packet blocks. Decryption secrets and the names of addresses are stored. Blocks of other types are skipped.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from io import BytesIO
 from struct import Struct
 from typing import Final
 
 import numpy as np
 
 from afflux.capture.errors import CaptureError, Damaged
+from afflux.capture.names import Names
 from afflux.capture.packets import NO_TIME, Ints, Packets
+from afflux.capture.secrets import Secrets
 from afflux.core.limits import Limits, reached
 
 __all__ = ["MAGIC", "Interface", "Pcapng", "Section"]
@@ -24,6 +27,8 @@ _PACKETS: Final = {_ENHANCED: 32, _OBSOLETE: 32, _SIMPLE: 16}
 "Blocks with a packet, and their size without it."
 _END, _RESOLUTION, _OFFSET = 0, 9, 14
 "Options of an interface."
+_KEY_LOG: Final = 0x544C534B
+"The type of decryption secrets that are a key log of TLS."
 _LARGEST_DATE: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -56,23 +61,24 @@ class Pcapng:
 
     Args:
         start: the first 12 bytes.
-        limits: see ``capture_record_bytes`` and ``capture_interfaces``.
+        limits: see ``capture_record_bytes``, ``capture_interfaces`` and ``capture_secret_bytes``.
+        secrets: takes the TLS secrets.
+        names: takes the names of addresses.
 
     Raises:
         CaptureError: the byte order of the first section is unknown.
     """
 
-    def __init__(self, start: bytes, limits: Limits) -> None:
+    def __init__(self, start: bytes, limits: Limits, secrets: Secrets, names: Names) -> None:
         if start[8:12] not in _ORDERS:
             raise CaptureError(f"the byte-order magic of the first section is {start[8:12].hex() or 'missing'}")
         self._limits = limits
         self._order = _ORDERS[start[8:12]]
         self.interfaces: list[Interface] = []
         "The interfaces of the current section."
-        self.secrets = 0
-        "Blocks with decryption secrets."
-        self.names = 0
-        "Blocks with resolved names."
+        self._secrets = secrets
+        self._names = names
+        self._longest = {_SECRETS: limits.capture_secret_bytes, _NAMES: limits.capture_record_bytes}
         self.skip = 0
         "Bytes of a skipped block that are not in the block that ``cut`` was given."
 
@@ -133,14 +139,25 @@ class Pcapng:
                 if at + size > end:
                     break
                 self._interface(block[at : at + size], offset + at)
+            elif size <= self._longest.get(kind, 0):
+                if at + size > end:
+                    break
+                self._store(kind, block[at + 8 : at + size - 4])
             else:
-                self.secrets += kind == _SECRETS
-                self.names += kind == _NAMES
                 self.skip = max(0, at + size - end)
             at += size - self.skip
             if self.skip:
                 break
         return at
+
+    def _store(self, kind: int, body: bytes) -> None:
+        """Store the secrets or the names in a block."""
+        if kind == _NAMES:
+            self._names.read(body, self._order)
+        elif len(body) >= 8:
+            secrets, size = Struct(self._order + "II").unpack_from(body)
+            if secrets == _KEY_LOG:
+                self._secrets.read(BytesIO(body[8 : 8 + size]))
 
     def _section(self, start: bytes, offset: int) -> int:
         order = _ORDERS.get(start[8:12])

@@ -10,9 +10,11 @@ from typing import BinaryIO
 
 from afflux.capture import pcap, pcapng
 from afflux.capture.errors import CaptureError, Damaged, Problem
+from afflux.capture.names import Names
 from afflux.capture.packets import PAD, Packets
 from afflux.capture.pcap import Pcap
 from afflux.capture.pcapng import Pcapng
+from afflux.capture.secrets import Secrets
 from afflux.capture.source import CHUNK, GZIP, ZSTD, Reader, Source
 from afflux.core.limits import Limits
 
@@ -36,14 +38,26 @@ class Capture:
         file: a file or a pipe, open for reading bytes.
         limits: the bounds of section 7 of the limits; ``Limits.server()`` by default.
         chunk: bytes of the file in a batch.
+        secrets: takes the TLS secrets in the file, in addition to those that it has.
 
     Raises:
         CaptureError: the file is not a capture, or its version is unsupported.
         MissingExtra: the file is compressed with zstd, and no library reads it.
     """
 
-    def __init__(self, file: BinaryIO | Reader, *, limits: Limits | None = None, chunk: int = CHUNK) -> None:
+    def __init__(
+        self,
+        file: BinaryIO | Reader,
+        *,
+        limits: Limits | None = None,
+        chunk: int = CHUNK,
+        secrets: Secrets | None = None,
+    ) -> None:
         self.limits = Limits.server() if limits is None else limits
+        self.secrets = Secrets(self.limits) if secrets is None else secrets
+        "The TLS secrets in the blocks of the file that were read so far, and those of ``secrets``."
+        self.names = Names(self.limits)
+        "The names of addresses in the blocks of the file that were read so far."
         self.problem: Problem | None = None
         "Why reading ended before the end of the file; None if it did not."
         self.packets = 0
@@ -64,7 +78,7 @@ class Capture:
             self._rest, self.bytes = b"", pcap.HEADER
             return Pcap(start, self.limits)
         if start[:4] == pcapng.MAGIC:
-            return Pcapng(start, self.limits)
+            return Pcapng(start, self.limits, self.secrets, self.names)
         shown = start[:4].hex(" ") or "none"
         raise CaptureError(f"not a pcap or pcapng file: its first bytes are {shown}")
 

@@ -1,7 +1,8 @@
 """Put the segments of one direction of a TCP connection in order.
 
 1. Positions count the bytes of the direction from its first one. They do not wrap, sequence numbers do.
-2. The first copy of a byte wins. A later copy is counted, and compared with the first where that is still known.
+2. The first copy of a byte wins. A later copy is counted, and compared with the first where that is still known. The
+   policy ``last`` lets a later copy replace bytes that wait. Delivered bytes are never replaced: a receiver has them.
 3. Bytes after missing ones wait. They are released when the missing bytes arrive, or when a gap is declared: because
    the receiver acknowledged the bytes and ``WAIT`` of capture time has passed, because a limit is reached, or because
    the connection or the capture ends. The size of a gap is known.
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from afflux.core.limits import Limits
 
-__all__ = ["WAIT", "Counts", "Delivery", "Half"]
+__all__ = ["WAIT", "Counts", "Delivery", "Half", "Overlap"]
 
 WAIT = 1_000_000_000
 "Nanoseconds after which acknowledged bytes that are missing count as lost: captures reorder packets by less."
@@ -23,6 +27,8 @@ _FARTHEST = 1 << 30
 
 Delivery = bytes | int
 "Bytes in order, or the size of a gap."
+Overlap = Literal["first", "last"]
+"Which copy of waiting bytes is delivered."
 
 
 @dataclass(slots=True)
@@ -36,7 +42,9 @@ class Counts:
     reordered: int = 0
     "Segments that arrived before earlier bytes."
     conflicts: int = 0
-    "Segments with other bytes than the first copy."
+    "Segments with other bytes than an earlier copy."
+    conflicting: int = 0
+    "Bytes that differ from an earlier copy."
     gaps: int = 0
     "Gaps."
     lost: int = 0
@@ -50,12 +58,17 @@ class Half:
 
     Args:
         limits: see ``capture_flow_bytes`` and ``capture_holes``.
+        overlap: which copy of waiting bytes is delivered.
     """
 
-    __slots__ = ("_end", "_limits", "_since", "_waiting", "counts", "expected", "initial", "position", "size", "synced")
+    __slots__ = (
+        "_end", "_last", "_limits", "_since", "_waiting", "counts", "disputed", "expected", "initial", "position",
+        "size", "synced",
+    )  # fmt: skip
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, overlap: Overlap = "first") -> None:
         self._limits = limits
+        self._last = overlap == "last"
         self.counts = Counts()
         self.expected = -1
         "The sequence number of the next byte; -1 before the first segment."
@@ -67,6 +80,8 @@ class Half:
         "Bytes that wait."
         self.synced = False
         "The direction was seen from its first byte."
+        self.disputed: list[tuple[int, int]] = []
+        "Where bytes of the last segment differ from an earlier copy: the first one's position, and how many differ."
         self._waiting: list[tuple[int, int, bytes]] = []  # (position, size, data; none if it was cut off)
         self._since = 0
         self._end: int | None = None
@@ -75,6 +90,11 @@ class Half:
     def waiting(self) -> bool:
         """Whether bytes wait for missing ones."""
         return bool(self._waiting)
+
+    @property
+    def finishing(self) -> bool:
+        """Whether a FIN was noted."""
+        return self._end is not None
 
     @property
     def ended(self) -> bool:
@@ -103,6 +123,8 @@ class Half:
             time: when it was captured, in nanoseconds.
             recent: the last bytes that were delivered, as far as they are known, to compare copies with.
         """
+        if self.disputed:
+            self.disputed = []
         ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
         if abs(ahead) > _FARTHEST:
             self.counts.strays += 1
@@ -175,7 +197,7 @@ class Half:
 
     def _fill(self, at: int, data: bytes, size: int) -> None:
         """Insert a piece into the holes between the waiting ones; ``data`` is empty for bytes that were cut off."""
-        waiting, end, copies, conflict = self._waiting, at + size, 0, False
+        waiting, end, copies = self._waiting, at + size, 0
         number = max(0, bisect_left(waiting, (at,)) - 1)
         while at < end:
             while number < len(waiting) and waiting[number][0] + waiting[number][1] <= at:
@@ -188,17 +210,33 @@ class Half:
             else:
                 stop = min(start + length, end)
                 copies += stop - at
-                conflict |= bool(data and other) and data[: stop - at] != other[at - start : stop - start]
+                if (
+                    data
+                    and other
+                    and self._differs(at, data[: stop - at], other[at - start : stop - start])
+                    and self._last
+                ):
+                    mended = other[: at - start] + data[: stop - at] + other[stop - start :]
+                    waiting[number] = (start, length, mended)
             data, at = data[stop - at :], stop
             number += 1
         self.counts.retransmitted += copies
-        self.counts.conflicts += conflict
+
+    def _differs(self, at: int, data: bytes, other: bytes) -> bool:
+        """Compare a copy of the bytes at a position with the earlier one."""
+        if data == other:
+            return False
+        places = np.flatnonzero(np.frombuffer(data, np.uint8) != np.frombuffer(other, np.uint8))
+        self.counts.conflicts += not self.disputed
+        self.counts.conflicting += len(places)
+        self.disputed.append((at + int(places[0]), len(places)))
+        return True
 
     def _compare(self, data: bytes, back: int, recent: bytes) -> None:
         """Compare a copy that begins ``back`` bytes before the next one with the bytes delivered."""
         known = min(back, len(recent))
         copy = data[back - known : back]
-        self.counts.conflicts += copy != recent[len(recent) - known :][: len(copy)]
+        self._differs(self.position - known, copy, recent[len(recent) - known :][: len(copy)])
 
     def _released(self) -> list[Delivery]:
         """Return the waiting pieces that continue the direction now."""

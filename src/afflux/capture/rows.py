@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture import ledger_kernels as kernels
+from afflux.capture import ledger_columns as names
 from afflux.capture import slots
 from afflux.capture.packets import NO_TIME, Ints
 from afflux.capture.schemas import schema
@@ -74,7 +74,7 @@ def latencies(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
         _named(ledger.translator.routes, rows[:, slots.ROUTE]),
         timestamps(first),
         pa.array((answered - first) / 1e9, mask=answered < 0),
-        pa.array((rows[:, slots.LAST] - first) / 1e9, mask=how >= kernels.CONNECTION),
+        pa.array((rows[:, slots.LAST] - first) / 1e9, mask=how >= names.CONNECTION),
         _named(ENDINGS, how),
         _plain(rows[:, slots.ITEMS]),
     ]
@@ -88,7 +88,7 @@ def credit(findings: Findings, ledger: Ledger, packets: Ints) -> pa.RecordBatch:
         _ids(rows[:, 0], ledger),
         _plain(rows[:, 1]),
         _named(_SIDES, rows[:, 2]),
-        timestamps(findings.frames[frames, kernels.TIME]),
+        timestamps(findings.frames[frames, names.TIME]),
         _named(_EVENTS, rows[:, 3]),
         _plain(rows[:, 4]),
         _plain(rows[:, 5]),
@@ -103,7 +103,7 @@ def stalls(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
     """Return the stalls."""
     import pyarrow as pa
 
-    rows, names = findings.stalls, [name for _, name in ledger.translator.types]
+    rows, types = findings.stalls, [name for _, name in ledger.translator.types]
     columns = [
         _ids(rows[:, 0], ledger),
         _plain(rows[:, 1]),
@@ -112,10 +112,10 @@ def stalls(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
         timestamps(rows[:, 4]),
         pa.array((rows[:, 4] - rows[:, 3]) / 1e9),
         _named(CAUSES, rows[:, 5]),
-        _named(names, rows[:, 6]),
+        _named(types, rows[:, 6]),
         _named(_SIDES, rows[:, 7]),
         _plain(rows[:, 8]),
-        _named(names, rows[:, 9]),
+        _named(types, rows[:, 9]),
         _named(ledger.translator.routes, rows[:, 10]),
     ]
     return _batch("stalls", columns)
@@ -148,11 +148,11 @@ def _known(values: Ints, more: int = 0) -> pa.Array:
     return pa.array(values + more, mask=values < 0)
 
 
-def _named(names: Sequence[str | None], numbers: Ints) -> pa.Array:
+def _named(texts: Sequence[str | None], numbers: Ints) -> pa.Array:
     """Return the names with these numbers; null for -1."""
     import pyarrow as pa
 
-    return pa.array(names, pa.string()).take(pa.array(np.ascontiguousarray(numbers), mask=numbers < 0))
+    return pa.array(texts, pa.string()).take(pa.array(np.ascontiguousarray(numbers), mask=numbers < 0))
 
 
 def _ids(conns: Ints, ledger: Ledger) -> pa.Array:

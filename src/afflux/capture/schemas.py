@@ -15,7 +15,7 @@ from afflux.core.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["PAYLOAD", "TABLES", "Column", "schema"]
+__all__ = ["TABLES", "Column", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,29 @@ _ROUTE: Final = Column(
 
 FRAMES: Final = (
     _CONN,
-    Column("ts", "timestamp", "The time of the packet that completed the frame."),
+    Column("ts", "timestamp", "The time of the packet that completed the frame; null if the capture has none."),
     _DIR,
     Column("protocol", "string", "The protocol."),
     Column("stream", "bigint", "The stream id; null for none."),
-    Column("type", "string", "The type of the frame; null if the bytes do not show one."),
-    Column("flags", "array<string>", "The letters of the flags that are set."),
-    Column("n", "bigint", "Items granted; null for none, as in the columns that follow."),
-    Column("metadata_len", "bigint", "Bytes of metadata."),
-    Column("data_len", "bigint", "Bytes of data."),
-    Column("code", "bigint", "The error code."),
+    Column("type", "string", "The type of the frame, a number if it is unknown; null if the bytes do not show it."),
+    Column("flags", "array<string>", "The letters of the declared flags that are set."),
+    Column("n", "bigint", "The number of items granted; null for none."),
+    Column("metadata_len", "bigint", "Bytes of metadata; null for none."),
+    Column("data_len", "bigint", "Bytes of data; null for none."),
+    Column("code", "bigint", "The error code; null for none."),
     Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
     Column("length", "bigint", "Bytes of the frame, without a length prefix."),
-    Column("error", "struct<rule:string,reason:string>", "The rule that the frame breaks, and how; null for none."),
-    Column("fields", "string", "The other declared fields as a JSON object; null for none."),
+    Column("error", "struct<rule:string,reason:string>", "Why the frame is wrong; null if it is not."),
+    Column("fields", "string", "The other declared fields as a JSON object, without secrets."),
     _FILE,
     _PACKET,
 )
-PAYLOAD: Final = (
-    Column("metadata", "binary", "The metadata; only with payload."),
-    Column("data", "binary", "The data; only with payload."),
+
+PAYLOADS: Final = (
+    Column("metadata", "binary", "The metadata; null for none."),
+    Column("data", "binary", "The data; null for none."),
 )
-"More columns of ``frames``, if they are wanted."
+"The columns of ``frames`` with payloads, after the others."
 
 CONNECTIONS: Final = (
     _CONN,
@@ -211,7 +212,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
 
 @cache
 def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
-    """Return the Arrow schema of a table; ``payload`` adds metadata and data to ``frames``.
+    """Return the Arrow schema of a table, of ``frames`` with payloads on request.
 
     Raises:
         KeyError: there is no table of that name.
@@ -221,7 +222,6 @@ def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
         import pyarrow as pa
     except ImportError:
         raise MissingExtra("capture tables", "capture") from None
-    columns = TABLES[table] + (PAYLOAD if payload and table == "frames" else ())
     types = {
         "string": pa.string(),
         "bigint": pa.int64(),
@@ -232,4 +232,4 @@ def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
         "array<string>": pa.list_(pa.string()),
         "struct<rule:string,reason:string>": pa.struct([("rule", pa.string()), ("reason", pa.string())]),
     }
-    return pa.schema([(column.name, types[column.type]) for column in columns])
+    return pa.schema([(column.name, types[column.type]) for column in (*TABLES[table], *(PAYLOADS * (payload and table == "frames")))])

@@ -34,7 +34,7 @@ class Side(Protocol):
     def end(self) -> Iterable[Placed]:
         """The direction has ended."""
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """Give up, for a reason that the last record contains."""
 
 
@@ -73,9 +73,9 @@ class PlainSide:
         """See Side."""
         return [_placed(made) for made in self.dissector.end()]
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """See Side."""
-        return _stopped(self.dissector, reason)
+        return _stopped(self.dissector, reason, rule)
 
 
 class WebSocketSide:
@@ -121,22 +121,22 @@ class WebSocketSide:
         """See Side."""
         if self._messages.over or self._dissector.over:
             return []
-        return self.stop(f"{size} bytes are missing, and the next message cannot be found")
+        return self.stop(f"{size} bytes are missing, and the next message cannot be found", "lost")
 
     def end(self) -> Iterable[Placed]:
         """See Side."""
         return []
 
-    def stop(self, reason: str) -> Iterable[Placed]:
+    def stop(self, reason: str, rule: str = "limit") -> Iterable[Placed]:
         """See Side."""
         self._messages.over = self._messages.over or reason
         self._dissector.offset = self._position
-        return _stopped(self._dissector, reason)
+        return _stopped(self._dissector, reason, rule)
 
 
 def _placed(made: Record) -> Placed:
     return (made["offset"] or 0) + (made["length"] or 0), made
 
 
-def _stopped(dissector: Dissector, reason: str) -> list[Placed]:
-    return [_placed(made) for made in dissector.stop(reason)]
+def _stopped(dissector: Dissector, reason: str, rule: str) -> list[Placed]:
+    return [_placed(made) for made in dissector.stop(reason, rule)]

@@ -15,9 +15,11 @@ import numpy as np
 
 from afflux.capture import pcap, pcapng
 from afflux.capture.errors import CaptureError, Damaged, Problem
+from afflux.capture.names import Names
 from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.pcap import Pcap
 from afflux.capture.pcapng import Pcapng, Section
+from afflux.capture.secrets import Secrets
 from afflux.core.limits import Limits
 
 __all__ = ["Span", "first_record", "format_of", "read_at"]
@@ -55,7 +57,7 @@ def format_of(header: bytes, limits: Limits) -> Pcap | Pcapng:
     if header[:4] in pcap.MAGIC:
         return Pcap(header, limits)
     if header[:4] == pcapng.MAGIC:
-        return Pcapng(header, limits)
+        return Pcapng(header, limits, Secrets(limits), Names(limits))
     raise CaptureError(f"not a pcap or pcapng file: its first bytes are {header[:4].hex(' ') or 'none'}")
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 
-from afflux.capture import frametable, rows
+from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.decoding import end_text
+from afflux.capture.names import end_text
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
@@ -151,9 +151,9 @@ class Analysis:
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
         if "frames" in self.tables and len(frames):
-            found["frames"] = [frametable.batch(frames, numbers, self.file, payload=self._payload)]
-        for findings in self.ledger.take(frames, None if held is None else _by_side(frames, held)):
-            self._found(found, findings, frames, numbers)
+            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
+        findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
+        self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
@@ -366,11 +366,13 @@ def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]
 
 
 def _by_side(frames: Frames, held: Ints) -> Ints:
-    """Return for each frame how long the server and the client of its connection had been held back."""
-    found = held[frames.packet] if len(held) else np.zeros((len(frames), 2), np.int64)
+    """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
+    are missing."""
+    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
     found[frames.packet < 0] = 0
-    rising = np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
-    return np.where(rising[:, None], found, found[:, ::-1])
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
+    found[falling, :2] = found[falling, 1::-1]
+    return found
 
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture import ledger_kernels as kernels
+from afflux.capture import ledger_columns as names
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.packets import Ints
 from afflux.core.meanings import Act, Meaning
@@ -50,29 +50,29 @@ class Translator:
         if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
             self._kinds = _KindColumns(self, frames.kinds)
         known, kind = self._kinds, frames.kind
-        table = np.empty((len(frames), kernels.FRAME_WIDTH), np.int64)
+        table = np.empty((len(frames), names.FRAME_WIDTH), np.int64, order="F")
         size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
         acts = known.acts[kind]
         for number in range(_FLAGS):
             acts = acts | np.where(frames.flags & known.bits[number][kind], known.more[number][kind], 0)
-        table[:, kernels.TIME] = frames.time
-        table[:, kernels.CONNS] = np.array([one.number for one in followers], np.int64)[frames.conn]
-        table[:, kernels.SIDE] = frames.client
-        table[:, kernels.TYPE] = known.types[kind]
-        table[:, kernels.STREAM_ID] = frames.stream
-        table[:, kernels.NUMBER] = frames.n
-        table[:, kernels.ITEM_COUNT] = np.where(known.octets[kind] & (size == 0), 0, 1)
-        table[:, kernels.SIZE] = size
-        table[:, kernels.CODES] = frames.code
-        table[:, kernels.AT] = frames.offset
-        table[:, kernels.LETTER] = known.letters[kind]
-        table[:, kernels.NEW_KIND] = known.opens[kind]
-        table[:, kernels.NEW_ROUTE] = -1
-        table[:, kernels.MILLIS] = 0
-        table[:, kernels.HELD :] = 0 if held is None else held
+        table[:, names.TIME] = frames.time
+        table[:, names.CONNS] = np.array([one.number for one in followers], np.int64)[frames.conn]
+        table[:, names.SIDE] = frames.client
+        table[:, names.TYPE] = known.types[kind]
+        table[:, names.STREAM_ID] = frames.stream
+        table[:, names.NUMBER] = frames.n
+        table[:, names.ITEM_COUNT] = np.where(known.octets[kind] & (size == 0), 0, 1)
+        table[:, names.SIZE] = size
+        table[:, names.CODES] = frames.code
+        table[:, names.AT] = frames.offset
+        table[:, names.LETTER] = known.letters[kind]
+        table[:, names.NEW_KIND] = known.opens[kind]
+        table[:, names.NEW_ROUTE] = -1
+        table[:, names.MILLIS] = 0
+        table[:, names.HELD :] = 0 if held is None else held
         if frames.errors:
-            acts[np.fromiter(frames.errors, np.int64, len(frames.errors))] = kernels.A_SKIP
-        table[:, kernels.ACTS] = acts
+            acts[np.fromiter(frames.errors, np.int64, len(frames.errors))] = names.A_SKIP
+        table[:, names.ACTS] = acts
         self._fields(frames, followers, table)
         self._routes(frames, followers, table)
         return table
@@ -98,18 +98,20 @@ class Translator:
                 continue
             if meaning.amount:
                 value = fields.get(meaning.amount)
-                table[row, kernels.NUMBER] = -1 if value is None else value
+                table[row, names.NUMBER] = -1 if value is None else value
             if meaning.count:
-                table[row, kernels.ITEM_COUNT] = fields.get(meaning.count, 1)
+                table[row, names.ITEM_COUNT] = fields.get(meaning.count, 1)
             if meaning.time:
-                table[row, kernels.MILLIS] = fields.get(meaning.time, 0)
+                table[row, names.MILLIS] = fields.get(meaning.time, 0)
             follower = followers[frames.conn[row]]
             if meaning.acts & Act.FIRST and not follower.setup:
                 follower.setup = fields
 
     def _routes(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
         """Find the routes of the frames that open streams."""
-        opening = np.flatnonzero((table[:, kernels.ACTS] > 0) & (table[:, kernels.ACTS] & int(Act.OPEN) != 0))
+        acts, named = table[:, names.ACTS], frames.metadata_len > 0
+        named[np.fromiter(frames.fields, np.int64, len(frames.fields))] = True
+        opening = np.flatnonzero((acts > 0) & (acts & int(Act.OPEN) != 0) & named)
         if not len(opening):
             return
         payloads = frames.payloads
@@ -124,7 +126,7 @@ class Translator:
                 opening.tolist(), conns.tolist(), starts.tolist(), sizes.tolist(), strict=True
             )
         ]
-        table[opening, kernels.NEW_ROUTE] = found
+        table[opening, names.NEW_ROUTE] = found
 
     def _route(self, follower: Follower, metadata: bytes | None, fields: dict[int, dict[str, Any]], row: int) -> int:
         meanings = follower.meanings

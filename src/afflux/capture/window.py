@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from afflux.capture.compiling import Column, Table, build, compiled
+from afflux.capture.compiling import Column, Table, build, compiled, is_built
 from afflux.capture.flows import Key
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
@@ -99,6 +99,15 @@ def _held_back(table: Table, row: int, way: int) -> bool:
 
 
 @compiled
+def _unseen(table: Table, row: int, way: int) -> bool:
+    """Whether the peer has acknowledged bytes that the capture does not have, or that are in it later."""
+    acked = table[row, ACKED + way]
+    if acked < 0 or table[row, NEXT + way] < 0:
+        return False
+    return bool(table[row, HOLE + way] >= 0 or _ahead(acked, table[row, NEXT + way]) > 1)
+
+
+@compiled
 def _sends(table: Table, row: int, way: int, seq: int, size: int, time: int) -> None:
     """Apply the bytes of a segment."""
     end = (seq + size) & 0xFFFFFFFF
@@ -150,7 +159,8 @@ def follow(  # long: what one segment changes, in the order in which TCP applies
         window: its window field.
         scale: the shift that a SYN offers, otherwise -1.
         mss: the segment size that a SYN offers, otherwise -1.
-        held: takes for each segment how long both directions had been held back until then.
+        held: takes for each segment how long both directions had been held back until then, and whether bytes of the
+            connection are missing.
     """
     for number in range(len(rows)):
         row, way, now = rows[number], ways[number], time[number]
@@ -194,6 +204,7 @@ def follow(  # long: what one segment changes, in the order in which TCP applies
                 table[row, SINCE + side] = now
             since = table[row, SINCE + side]
             held[number, side] = table[row, HELD + side] + (now - since if since >= 0 else 0)
+        held[number, 2] = _unseen(table, row, 0) or _unseen(table, row, 1)
 
 
 class Windows:
@@ -213,8 +224,8 @@ class Windows:
 
     def take(self, packets: Packets, found: Segments, flow: Ints, keys: list[Key]) -> Table:
         """Return for each packet of a batch how long both directions of its connection had been held back until then:
-        falling and rising, in nanoseconds. ``flow`` is the number of each segment's pair of ends in ``keys``."""
-        held = np.zeros((len(packets), 2), np.int64)
+        falling and rising, in nanoseconds, and whether bytes of it are missing so far. ``flow`` is the number of each segment's pair of ends in ``keys``."""
+        held = np.zeros((len(packets), 3), np.int64)
         if not len(found):
             return held
         time = packets.time[found.index]
@@ -227,7 +238,7 @@ class Windows:
             for place, row in enumerate(numbers.tolist()):
                 if self._table[row, STARTED] < 0:
                     self._table[row, STARTED] = firsts[place]
-        out = np.zeros((len(found), 2), np.int64)
+        out = np.zeros((len(found), 3), np.int64)
         start = 0
         for stop in (*opens.tolist(), len(found)):
             self._follow(found, numbers[flow], time, out, start, stop)
@@ -259,7 +270,7 @@ class Windows:
         columns = (rows[part], found.rising[part].astype(np.int64), time[part], seq, found.ack[part], flags)
         more = ((found.size + found.cut)[part], found.window[part], found.scale[part], found.mss[part])
         self._followed += stop - start
-        function = follow if self._followed < _FEW else build(follow)
+        function = build(follow) if self._followed >= _FEW or is_built(follow) else follow
         function(self._table, *(np.ascontiguousarray(column) for column in (*columns, *more)), out[part])
 
     def _row(self, key: Key) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -12,10 +14,38 @@ from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
 
 if TYPE_CHECKING:
-    from afflux.capture import Decoder
+    from afflux.capture import Decoder, Secrets
+    from afflux.capture.reassembly import Overlap
     from afflux.core.entry import ProtocolEntry
 
-__all__ = ["MAGIC", "check_whole", "decode_as", "decoder_of", "frames"]
+__all__ = ["MAGIC", "Copy", "KeyLog", "OverlapOption", "check_whole", "decode_as", "decoder_of", "frames", "secrets_of"]
+
+KeyLog = Annotated[
+    str | None,
+    typer.Option(
+        "--keylog",
+        metavar="FILE",
+        help="In captures: the secrets that decrypt TLS, as programs write them to the file of SSLKEYLOGFILE.",
+    ),
+]
+"The option of a key log."
+
+
+class Copy(StrEnum):
+    """The copy of bytes that counts."""
+
+    first = "first"
+    last = "last"
+
+
+OverlapOption = Annotated[
+    Copy,
+    typer.Option(
+        "--overlap",
+        help="In captures: the copy that counts if bytes that wait for earlier ones are repeated with another content.",
+    ),
+]
+"The option of the overlap policy."
 
 MAGIC = tuple(
     bytes.fromhex(start) for start in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a", "1f8b08", "28b52ffd")
@@ -25,7 +55,7 @@ MAGIC = tuple(
 _CHUNK = 0x4_0000
 "Bytes of the file in one batch: a record takes a hundred times as much memory as the smallest frame."
 _SHOWN = 20
-"Connections that are named on stderr; the others are only counted."
+"Connections, and conflicts, that are named on stderr; the others are only counted."
 
 
 def decode_as(texts: list[str]) -> dict[int, ProtocolEntry]:
@@ -43,8 +73,42 @@ def decode_as(texts: list[str]) -> dict[int, ProtocolEntry]:
     return found
 
 
+def secrets_of(name: str | None) -> Secrets | None:
+    """Read a key log; None if there is none. Reports lines that cannot be used on stderr.
+
+    Raises:
+        MissingExtra: the library that decrypts is not installed.
+    """
+    if name is None:
+        return None
+    from afflux.capture import Secrets
+    from afflux.capture.ciphers import needed
+    from afflux.core.limits import Limits
+
+    needed()
+    secrets = Secrets(Limits.server())
+    try:
+        with Path(name).open("rb") as file:
+            secrets.read(file)
+    except OSError as error:
+        usage(f"key log {name!r}: {error.strerror}")
+    if secrets.ignored and not secrets:
+        usage(f"{name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal")
+    for count, what in ((secrets.ignored, "lines ignored"), (secrets.dropped, "connections dropped to bound memory")):
+        if count:
+            typer.echo(f"afflux: {name}: {what}: {count}", err=True)
+    return secrets
+
+
 def decoder_of(
-    file: BinaryIO, *, protocol: str, ports: dict[int, ProtocolEntry], payload: PayloadForm, checksums: bool
+    file: BinaryIO,
+    *,
+    protocol: str,
+    ports: dict[int, ProtocolEntry],
+    payload: PayloadForm,
+    checksums: bool,
+    secrets: Secrets | None = None,
+    overlap: Overlap = "first",
 ) -> Decoder:
     """Return the decoder of a capture, which ``frames`` reads.
 
@@ -55,16 +119,19 @@ def decoder_of(
     from afflux.capture import Capture, Decoder
 
     entries = recognizable() if protocol == AUTO else (named(protocol),)
-    return Decoder(Capture(file, chunk=_CHUNK), entries, ports=ports, payload=payload, checksums=checksums)
+    capture = Capture(file, chunk=_CHUNK, secrets=secrets)
+    return Decoder(capture, entries, ports=ports, payload=payload, checksums=checksums, overlap=overlap)
 
 
 def frames(decoder: Decoder) -> Iterator[dict[str, Any]]:
     """Yield the frame records of a capture. Names the connections on stderr, and reports at the end."""
-    shown = 0
+    shown = disputed = 0
     for record in decoder:
         shown = _opened(decoder, shown)
+        disputed = _disputed(decoder, disputed)
         yield record
     _opened(decoder, shown)
+    _disputed(decoder, disputed)
     _summary(decoder)
 
 
@@ -77,13 +144,25 @@ def check_whole(decoder: Decoder, name: str) -> None:
 
 def _opened(decoder: Decoder, shown: int) -> int:
     """Name the connections that were recognized; return how many were named so far."""
-    from afflux.capture import end_text
-
     for found in decoder.opened():
         if shown < _SHOWN and found.protocol is not None:
-            low, high = (end_text(end) for end in (found.connection.low, found.connection.high))
+            names, connection = decoder.capture.names, found.connection
+            low, high = names.text(connection.low), names.text(connection.high)
             client, server = (low, high) if found.client else (high, low)
-            typer.echo(f"afflux: {found.connection.id} {client} > {server} {found.protocol.name}", err=True)
+            within = f" in {found.security}" if found.security is not None else ""
+            typer.echo(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{within}", err=True)
+        shown += 1
+    return shown
+
+
+def _disputed(decoder: Decoder, shown: int) -> int:
+    """Name the segments that contradict earlier ones; return how many were named so far."""
+    for one in decoder.flows.disputes():
+        if shown < _SHOWN:
+            low, high = map(decoder.capture.names.text, (one.connection.low, one.connection.high))
+            way = f"{low} > {high}" if one.rising else f"{high} > {low}"
+            text = f"{one.connection.id} {way} repeated with another content: {one.size} bytes from byte {one.position}"
+            typer.echo(f"afflux: {text}", err=True)
         shown += 1
     return shown
 
@@ -97,6 +176,8 @@ def _summary(decoder: Decoder) -> None:
     parts += [f"packets skipped: {', '.join(skipped)}"] if skipped else []
     if decoder.network.wrong_checksums:
         parts.append(f"wrong checksums: {decoder.network.wrong_checksums}")
+    if decoder.flows.conflicts:
+        parts.append(f"segments that contradict earlier ones: {decoder.flows.conflicts}")
     if decoder.flows.dropped:
         parts.append(f"connections dropped to bound memory: {decoder.flows.dropped}")
     for part in parts:

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from afflux.cli.captures import MAGIC, check_whole, decode_as, decoder_of, frames
+from afflux.cli.captures import (
+    MAGIC,
+    Copy,
+    KeyLog,
+    OverlapOption,
+    check_whole,
+    decode_as,
+    decoder_of,
+    frames,
+    secrets_of,
+)
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import Selection
@@ -104,6 +114,8 @@ def decode(
     checksums: Annotated[
         bool, typer.Option("--checksums", help="In captures: count wrong TCP checksums. Nothing is dropped.")
     ] = False,
+    keylog: KeyLog = None,
+    overlap: OverlapOption = Copy.first,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a frame is malformed.")] = False,
     where: Annotated[
         str | None,
@@ -122,12 +134,13 @@ def decode(
     given = decode_as(ports or [])
     if not as_hex and len(words) == 1 and (file := _capture(words[0])) is not None:
         with file:
-            decoder = decoder_of(file, protocol=protocol, ports=given, payload=selection.form, checksums=checksums)
+            options: dict[str, Any] = {"payload": selection.form, "checksums": checksums, "overlap": overlap.value}
+            decoder = decoder_of(file, protocol=protocol, ports=given, secrets=secrets_of(keylog), **options)
             _finish(_print(selection.of(frames(decoder)), chosen), strict)
             check_whole(decoder, words[0])
         return
-    if given or checksums:
-        usage("-d and --checksums apply to captures")
+    if given or checksums or keylog or overlap is not Copy.first:
+        usage("-d, --checksums, --keylog and --overlap apply to captures")
     if as_hex:
         sources = [_from_hex(words, client)]
     elif len(words) > 2:

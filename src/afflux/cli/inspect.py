@@ -136,12 +136,23 @@ def _print(rows: _Rows, chosen: Format, table: str) -> None:
     if table and table not in TABLES:
         usage(f"there is no table {table!r}; there are {', '.join(TABLES)}")
     single = table or ("" if chosen in (Format.json, Format.ndjson) else "streams")
-    shown = printer(chosen)
+    texts = chosen in (Format.json, Format.ndjson)
+    shown, count = (None if texts else printer(chosen)), 0
     for name, batch in rows.of((single,) if single else _SHOWN):
         for row in batch.to_pylist():
             made = row if single else {"table": name, **row}
-            shown.item(Payload(json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":")).encode()))
-    shown.end()
+            text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
+            if shown is not None:
+                shown.item(Payload(text.encode()))
+            elif chosen is Format.json:
+                sys.stdout.write(("[\n" if count == 0 else ",\n") + text)
+            else:
+                sys.stdout.write(text + "\n")
+            count += 1
+    if shown is not None:
+        shown.end()
+    elif chosen is Format.json:
+        sys.stdout.write("\n]\n" if count else "[]\n")
 
 
 def _plain(value: Any) -> str:

@@ -159,10 +159,10 @@ class Dissector:
         violation = Violation(f"{size} bytes are missing, and the next frame cannot be found", rule="lost")
         return [self.wrong(rest[:16], violation, None)]
 
-    def stop(self, reason: str) -> list[Record]:
+    def stop(self, reason: str, rule: str = "limit") -> list[Record]:
         """Give up for a reason, which the record contains. This sets ``over``."""
         rest, over, self.over = self._buffer.take(), self.over, True
-        return [] if over else [self.wrong(rest[:16], Violation(reason, rule="limit"), None)]
+        return [] if over else [self.wrong(rest[:16], Violation(reason, rule=rule), None)]
 
     def end(self) -> list[Record]:
         """Report the end of the bytes; return the record of a truncated frame, if there is one."""

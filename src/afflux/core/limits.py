@@ -191,6 +191,8 @@ class Limits:
     capture_depth: int = _row("tags and tunnels around a packet", 4, 4, 4)
     capture_ipv6_headers: int = _row("IPv6 extension headers", 8, 8, 8)
     capture_interfaces: int = _row("interfaces of a section", 1_024, 1_024, 1_024, "too-many-interfaces")
+    capture_secret_bytes: int = _row("bytes, all TLS secrets of a capture", 16 * Mi, 256 * Mi, 64 * Ki)
+    capture_names: int = _row("names of addresses of a capture", 2_048, 65_536, 64)
     capture_ratio: int | None = _row("bytes from a compressed byte", 200, None, 200, "bomb", off=True)
 
     _profile: Profile = field(default="server", init=False, repr=False, compare=False)

@@ -1,7 +1,7 @@
 """Define what a protocol declares about the meaning of its frames, for an observer who only sees them pass.
 
 Each protocol's package has one table in its ``meanings.py``: for each frame, its letter in a stream's history and what
-it does. The observer (capture/ledger.py) counts items and credit with it, and finds what its sender was not allowed to do.
+it does. The observer (capture/ledger.py) counts items and credit with it, and finds frames that were not allowed.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ MEANINGS: Final = Meanings(
         "serverHello": Meaning("h", _HELLO | Act.SERVER),
         "goodbye": Meaning("g", Act.CONNECTION),
         "goodbyeAck": Meaning("g", Act.CONNECTION),
-        "subscribe": Meaning("s", _SUBSCRIBES, StreamKind.SUBSCRIPTION, amount="initial_demand"),
+        "subscribe": Meaning("s", _SUBSCRIBES, StreamKind.SUBSCRIPTION),
         "request": Meaning("n", Act.GRANT | Act.ASKER),
         "cancel": Meaning("x", Act.CANCEL | Act.ASKER),
         "subscribed": Meaning("b", Act.ANSWERER | Act.ACCEPT),

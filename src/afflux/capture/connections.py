@@ -1,0 +1,144 @@
+"""Hold what is known of each TCP connection of a capture, and the pairs of ends by which connections are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+
+from afflux.capture.network import V4
+from afflux.capture.packets import Ints
+from afflux.capture.reassembly import Half
+from afflux.capture.segments import End, Segments
+
+__all__ = ["Conflict", "Connection", "Consumer", "Entry", "Key", "Opening", "ends_of", "keys_of"]
+
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+Key = tuple[int, ...]
+"Both ends: two numbers with address and port for IPv4, otherwise six."
+
+
+class Consumer(Protocol):
+    """The receiver of the bytes of one connection. ``rising`` is the direction (see ``Segments.rising``). A packet is
+    an index in the current batch, -1 after the last batch."""
+
+    settled: bool
+    "The directions may be delivered independently, each in larger pieces."
+    idle: bool
+    "The bytes are of no interest any more."
+
+    def data(self, rising: bool, data: bytes, ends: Sequence[int], packets: Sequence[int]) -> None:
+        """Take bytes. The packet ``packets[i]`` brought the bytes before ``ends[i]``."""
+
+    def gap(self, rising: bool, size: int, packet: int) -> None:
+        """The next ``size`` bytes are missing."""
+
+    def end(self, rising: bool, packet: int) -> None:
+        """The direction has ended; it may end twice."""
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One TCP connection."""
+
+    low: End
+    "The end that sorts first."
+    high: End
+    "The other end."
+    time: int
+    "When its first packet was captured, in nanoseconds."
+    halves: dict[bool, Half]
+    "Its directions, by ``rising``."
+    opener: bool | None = None
+    "The direction of the side that opened it; None if the capture does not show it."
+    closed: bool = False
+    "A RST was seen, or both FINs."
+    consumer: Consumer = field(init=False)
+    _id: str = ""
+
+    @property
+    def key(self) -> Key:
+        """The pair of its ends, as the segments have it."""
+        low, high = self.low, self.high
+        return _key((*low, *high))
+
+    @property
+    def id(self) -> str:
+        """A letter and 11 characters that depend on the two ends and the time of the first packet."""
+        if not self._id:
+            text = repr((self.low, self.high, self.time)).encode()
+            number = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+            for _ in range(11):
+                number, digit = divmod(number, len(_DIGITS))
+                self._id += _DIGITS[digit]
+        return "C" + self._id
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A segment with other bytes than an earlier copy."""
+
+    connection: Connection
+    rising: bool
+    "The direction."
+    position: int
+    "The position of the first byte that differs."
+    size: int
+    "How many bytes differ."
+    packet: int
+    "The packet, as an index in its batch."
+
+
+class Opening:
+    """A connection without data so far, or one that has ended in order."""
+
+    __slots__ = ("closed", "ended", "initial", "opener", "time")
+
+    def __init__(self, time: int, opener: bool) -> None:
+        self.time = time
+        self.opener = opener
+        self.closed = False
+        "A RST was seen, or both FINs."
+        self.ended = False
+        "Both FINs were seen: whatever follows is a copy, unless it is a SYN."
+        self.initial = [-1, -1]  # the numbers of the SYNs, by ``rising``
+
+
+Entry = Connection | Opening
+
+
+def keys_of(found: Segments) -> tuple[Ints, list[Key]]:
+    """Return the distinct pairs of ends, and the number of each segment's pair. Only where the pair changes from one
+    segment to the next is it looked up."""
+    columns = (*found.low, *found.high)
+    changes = np.zeros(len(found) - 1, np.bool_)
+    for column in columns:
+        changes |= column[1:] != column[:-1]
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    a0, a1, ap, b0, b1, bp = (column[starts] for column in columns)
+    numbers: dict[Key, int] = {}
+    if (a0 == V4).all() and (b0 == V4).all():
+        short = (a1 << np.uint64(16) | ap.astype(np.uint64), b1 << np.uint64(16) | bp.astype(np.uint64))
+        rows: Iterable[Key] = zip(*(column.tolist() for column in short), strict=True)
+    else:
+        rows = map(_key, zip(*(column.tolist() for column in (a0, a1, ap, b0, b1, bp)), strict=True))
+    runs = [numbers.setdefault(row, len(numbers)) for row in rows]
+    return np.repeat(np.array(runs, np.int64), np.diff(np.append(starts, len(found)))), list(numbers)
+
+
+def _key(row: tuple[int, ...]) -> Key:
+    """Return the key of a pair of ends: two numbers for IPv4, which are most and take less memory."""
+    a0, a1, ap, b0, b1, bp = row
+    return (a1 << 16 | ap, b1 << 16 | bp) if a0 == V4 == b0 else row
+
+
+def ends_of(key: Key) -> tuple[End, End]:
+    """Return the two ends that a key stands for."""
+    if len(key) == 2:
+        low, high = ((V4, number >> 16, number & 0xFFFF) for number in key)
+        return low, high
+    a0, a1, ap, b0, b1, bp = key
+    return (a0, a1, ap), (b0, b1, bp)

@@ -1,0 +1,236 @@
+"""Count the items and the credit of one direction of a stream, and find its stalls (for ledger_kernels.py)."""
+
+from __future__ import annotations
+
+from afflux.capture.compiling import Column, Columns, Table, compiled
+from afflux.capture.ledger_columns import (
+    A_COMPLETE,
+    A_FOLLOWS,
+    A_ZERO,
+    ACTS,
+    AT,
+    B_CREDIT,
+    B_DIRECTION,
+    B_DONE,
+    B_ZERO,
+    EMPTY,
+    END,
+    FREE_ITEM,
+    GAPS,
+    GRANTS,
+    HELD,
+    ITEM_COUNT,
+    K_CHANNEL,
+    K_FIRE,
+    K_PUSH,
+    K_SESSION,
+    K_UNKNOWN,
+    LOCAL,
+    MISSED,
+    NUMBER,
+    OCTETS,
+    PEER,
+    PRODUCER,
+    SENDINGS,
+    SIDE,
+    SIZE,
+    TIME,
+    TRAITS,
+    TRANSPORT,
+    TYPE,
+)
+from afflux.capture.ledger_connections import breaks
+from afflux.capture.slots import (
+    AFTER_AT,
+    AFTER_SIDE,
+    AFTER_TYPE,
+    ANSWERED,
+    ASKER,
+    BLOCKED,
+    BYTES,
+    CONN,
+    DONE,
+    GRANTED,
+    ITEMS,
+    KIND,
+    LONGEST,
+    PART,
+    ROUTE,
+    SENT,
+    SINCE,
+    STALLED,
+    STALLS,
+    STREAM,
+    USED,
+)
+
+__all__ = ["carries", "flows", "grants", "note_credit", "starts", "stops", "two_ways"]
+
+
+@compiled
+def two_ways(kind: int) -> bool:
+    """Whether the requester sends items too."""
+    return kind in (K_CHANNEL, K_SESSION, K_UNKNOWN)
+
+
+@compiled
+def note_credit(rows: Table, credit: Table, counts: Column, row: int, way: int, event: int, n: int, frame: int) -> None:
+    """Note an event of the credit of one direction, if it needs credit."""
+    if rows[row, GRANTED + way] < 0:
+        return
+    at = counts[1]
+    credit[at, 0], credit[at, 1] = rows[row, CONN], rows[row, STREAM]
+    credit[at, 2] = rows[row, ASKER] if way else 1 - rows[row, ASKER]
+    credit[at, 3], credit[at, 4] = event, n
+    credit[at, 5], credit[at, 6], credit[at, 7] = rows[row, GRANTED + way], rows[row, USED + way], frame
+    counts[1] += 1
+
+
+@compiled
+def flows(
+    rows: Table,
+    conns: Table,
+    stalls: Table,
+    counts: Column,
+    row: int,
+    way: int,
+    time: int,
+    held: int,
+    ended_by: int,
+    least: int,
+) -> None:
+    """Something flows in one direction, or its credit changes: note a stall if nothing did for ``least`` ns."""
+    gap = time - rows[row, SINCE + way]
+    if gap < least or rows[row, DONE + way]:
+        return
+    kind = rows[row, KIND]
+    if way == 1 and not (kind == K_CHANNEL or (kind == K_SESSION and rows[row, GRANTED + 1] >= 0)):
+        return
+    if kind in (K_FIRE, K_PUSH):
+        return
+    conn = rows[row, CONN]
+    sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
+    cause = PRODUCER
+    if rows[row, GRANTED + way] >= 0 and rows[row, USED + way] >= rows[row, GRANTED + way]:
+        cause = PEER
+    elif 2 * (held - rows[row, BLOCKED + way]) >= gap:
+        cause = TRANSPORT
+    elif conns[conn, SENDINGS + sender] > rows[row, SENT + way]:
+        cause = LOCAL
+    at = counts[2]
+    stalls[at, 0], stalls[at, 1], stalls[at, 2] = conn, rows[row, STREAM], sender
+    stalls[at, 3], stalls[at, 4], stalls[at, 5] = rows[row, SINCE + way], time, cause
+    stalls[at, 6], stalls[at, 7] = rows[row, AFTER_TYPE + way], rows[row, AFTER_SIDE + way]
+    stalls[at, 8], stalls[at, 9], stalls[at, 10] = rows[row, AFTER_AT + way], ended_by, rows[row, ROUTE]
+    counts[2] += 1
+    rows[row, STALLS] += 1
+    rows[row, STALLED] += gap
+    rows[row, LONGEST] = max(rows[row, LONGEST], gap)
+
+
+@compiled
+def starts(rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int) -> None:
+    """What is waited for in one direction is waited for since this frame."""
+    sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
+    rows[row, SINCE + way] = frames[frame, TIME]
+    rows[row, BLOCKED + way] = frames[frame, HELD + sender]
+    rows[row, SENT + way] = conns[rows[row, CONN], SENDINGS + sender]
+    rows[row, AFTER_TYPE + way] = frames[frame, TYPE]
+    rows[row, AFTER_SIDE + way] = frames[frame, SIDE]
+    rows[row, AFTER_AT + way] = frames[frame, AT]
+
+
+@compiled
+def stops(rows: Table, credit: Table, counts: Column, row: int, way: int, how: int, frame: int) -> None:
+    """A direction has ended: 1, its sender has ended it; 2, its receiver wants no more."""
+    if not rows[row, DONE + way]:
+        note_credit(rows, credit, counts, row, way, END, 0, frame)
+    rows[row, DONE + way] = how
+
+
+@compiled
+def _uses_credit(
+    rows: Table,
+    conns: Table,
+    frames: Columns,
+    frame: int,
+    row: int,
+    way: int,
+    credit: Table,
+    wrong: Table,
+    counts: Column,
+) -> None:
+    conn = rows[row, CONN]
+    amount = frames[frame, SIZE] if conns[conn, TRAITS] & OCTETS else frames[frame, ITEM_COUNT]
+    rows[row, USED + way] += amount
+    granted, used = rows[row, GRANTED + way], rows[row, USED + way]
+    if granted < 0 or amount == 0:
+        return
+    if used > granted and not (conns[conn, GAPS] or frames[frame, MISSED]):
+        breaks(conns, wrong, counts, conn, frame, B_CREDIT, rows[row, KIND], granted, used)
+    if used >= granted and used - amount < granted:
+        note_credit(rows, credit, counts, row, way, EMPTY, 0, frame)
+
+
+@compiled
+def carries(
+    rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int, opens: bool,
+    credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
+) -> None:  # fmt: skip
+    """A frame carries an item, a part of one, or a request."""
+    conn, kind, acts, time = rows[row, CONN], rows[row, KIND], frames[frame, ACTS], frames[frame, TIME]
+    sender, part, traits = frames[frame, SIDE], rows[row, PART + way], conns[conn, TRAITS]
+    if not opens:
+        if rows[row, DONE + way] == 1:
+            breaks(conns, wrong, counts, conn, frame, B_DONE, kind, 0, 0)
+            return
+        if part == 0 and ((way == 1 and not two_ways(kind)) or (way == 0 and kind == K_FIRE)):
+            breaks(conns, wrong, counts, conn, frame, B_DIRECTION, kind, way, 0)
+            return
+        flows(rows, conns, stalls, counts, row, way, time, frames[frame, HELD + sender], frames[frame, TYPE], least)
+    elif traits & OCTETS == 0:
+        part = 3 if kind == K_CHANNEL and traits & FREE_ITEM else 1 if kind in (K_CHANNEL, K_UNKNOWN) else 2
+    rows[row, BYTES + way] += frames[frame, SIZE]
+    if way == 0 and rows[row, ANSWERED] < 0:
+        rows[row, ANSWERED] = time
+    if acts & A_FOLLOWS and not acts & A_COMPLETE:
+        rows[row, PART + way] = max(part, 1)
+    else:
+        rows[row, PART + way] = 0
+        if part != 2:
+            rows[row, ITEMS + way] += frames[frame, ITEM_COUNT]
+            conns[conn, SENDINGS + sender] += 1
+        if part < 2:
+            _uses_credit(rows, conns, frames, frame, row, way, credit, wrong, counts)
+    starts(rows, conns, frames, frame, row, way)
+    if way == 1 and rows[row, ITEMS] == 0:
+        starts(rows, conns, frames, frame, row, 0)
+
+
+@compiled
+def grants(
+    rows: Table, conns: Table, frames: Columns, frame: int, row: int, way: int, opens: bool,
+    credit: Table, stalls: Table, wrong: Table, counts: Column, least: int,
+) -> None:  # fmt: skip
+    """A frame grants credit for items in a direction."""
+    conn, kind, n = rows[row, CONN], rows[row, KIND], frames[frame, NUMBER]
+    if n <= 0:
+        if n == 0 and not frames[frame, ACTS] & A_ZERO:
+            breaks(conns, wrong, counts, conn, frame, B_ZERO, kind, 0, 0)
+        if not opens:
+            return
+        n = 0
+    if way == 1 and not two_ways(kind):
+        breaks(conns, wrong, counts, conn, frame, B_DIRECTION, kind, way, 1)
+        return
+    granted = rows[row, GRANTED + way]
+    if granted < 0 or rows[row, DONE + way]:
+        return
+    if rows[row, USED + way] >= granted:
+        if not opens:
+            held = frames[frame, HELD + 1 - frames[frame, SIDE]]
+            flows(rows, conns, stalls, counts, row, way, frames[frame, TIME], held, frames[frame, TYPE], least)
+        starts(rows, conns, frames, frame, row, way)
+    rows[row, GRANTED + way] = granted + n if granted < 0x7FFFFFFFFFFFFFFF - n else 0x7FFFFFFFFFFFFFFF
+    if n or opens:
+        note_credit(rows, credit, counts, row, way, GRANTS, n, frame)
