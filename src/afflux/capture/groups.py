@@ -202,7 +202,9 @@ def _batches(index: FileIndex, found: Columns) -> Iterator[Batch]:
 def _batch(index: FileIndex, files: dict[bool, int], rows: Columns) -> Batch:
     size = rows["size"].astype(np.int64)
     block, at = _data(index, files, rows["at"], size)
-    low, high = ((rows[f"{end}_high"], rows[f"{end}_low"], rows[f"{end}_port"].astype(np.int64)) for end in ("low", "high"))
+    low, high = (
+        (rows[f"{end}_high"], rows[f"{end}_low"], rows[f"{end}_port"].astype(np.int64)) for end in ("low", "high")
+    )
     count = np.arange(len(size))
     time, number = rows["time"], rows["packet"]
     zero = np.zeros(len(size), np.int64)

@@ -294,7 +294,9 @@ class _Maker:
                 if data is None:
                     continue
                 found = segments_in(_datagram(one.key, one.protocol, len(data)), data + PAD, skipped)
-                rows.add(found, *(np.array([value]) for value in (piece.time, known.number + piece.packet)), found.at + at)
+                rows.add(
+                    found, *(np.array([value]) for value in (piece.time, known.number + piece.packet)), found.at + at
+                )
                 with (self._directory / _BLOB).open("ab") as blob:
                     blob.write(data)
                 at, crc = at + len(data), zlib.crc32(data, crc)

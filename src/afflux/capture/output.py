@@ -110,7 +110,9 @@ def check(place: Path) -> None:
     if names and MARK not in names:
         raise OutputRefused(f"{place} has files that are no capture tables: choose a new directory", rule="output")
     if others := sorted(names - {MARK, *TABLES}):
-        raise OutputRefused(f"{place} also has {others[0]!r}, which would be lost: choose a new directory", rule="output")
+        raise OutputRefused(
+            f"{place} also has {others[0]!r}, which would be lost: choose a new directory", rule="output"
+        )
     if names:
         try:
             version = json.loads((place / MARK).read_text())["version"]

@@ -205,9 +205,7 @@ def _chains(file: int, shape: Pcap | Pcapng, at: int, size: int, time: int, limi
     return True
 
 
-def _plausible(
-    file: int, shape: Pcap | Pcapng, head: bytes, at: int, length: int, size: int, time: int
-) -> bool:
+def _plausible(file: int, shape: Pcap | Pcapng, head: bytes, at: int, length: int, size: int, time: int) -> bool:
     if isinstance(shape, Pcap):
         return at + length <= size and len(_records(head[:_HEAD] + b"\0", shape, time)) == 1
     if length < 12 or length % 4 or at + length > size:

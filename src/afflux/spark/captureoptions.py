@@ -76,7 +76,9 @@ class CaptureOptions:
     )
     paths: tuple[str, ...] = option(_paths, "Several paths as a JSON list: what `load` gets as a list.", ())
     table: str = option(one_of(*TABLES), f"The table: {', '.join(f'`{name}`' for name in TABLES)}.", "frames")
-    columns: tuple[str, ...] = option(_names, "The columns that are read, such as `conn, ts, type`; all by default.", ())
+    columns: tuple[str, ...] = option(
+        _names, "The columns that are read, such as `conn, ts, type`; all by default.", ()
+    )
     payload: bool = option(boolean, "`true` adds the columns `metadata` and `data` to `frames`.", False)
     protocol: str | None = option(_protocol, "The only protocol that is recognized; `auto`: all.", None)
     ports: dict[int, str] | None = option(

@@ -214,4 +214,6 @@ def _arrow_schema(options: CaptureOptions) -> pa.Schema:
 
 def _check_schema(own: StructType, given: StructType) -> None:
     if [one.name for one in own] != [one.name for one in given]:
-        raise Invalid(f"the table has the columns {own.simpleString()}: choose some with the option columns", rule="schema")
+        raise Invalid(
+            f"the table has the columns {own.simpleString()}: choose some with the option columns", rule="schema"
+        )
