@@ -1,4 +1,4 @@
-"""Register ``format("afflux-capture")``: Spark finds modules ``pyspark_*`` with a ``DefaultSource``. See afflux.spark."""
+"""Register ``format("afflux-capture")``: Spark finds modules ``pyspark_*`` with ``DefaultSource``. See afflux.spark."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ Rules:
    another one is indexed again, so the result is exact whatever the packets contain.
 2. Parts of a pcapng file are first indexed as if the section and the interfaces at the beginning of the file were all.
    Those for which that was wrong are indexed again.
-3. The index is a directory beside the capture, or in a directory of the user's choice. Its name depends on the size, the
-   time and the first bytes of the file, so that an index of a changed file is not found. It appears complete or not at
+3. The index is a directory beside the capture, or in a directory of the user's choice. Its name depends on the size,
+   the time and the first bytes of the file, so that an index of a changed file is not found. It appears complete or not at
    all, and several processes may make it at once. A damaged one is made again.
 4. Fragments of IP datagrams are completed after the stitching. The segments in them are a part of their own.
 """
@@ -294,9 +294,9 @@ class _Maker:
                 if data is None:
                     continue
                 found = segments_in(_datagram(one.key, one.protocol, len(data)), data + PAD, skipped)
-                rows.add(
-                    found, *(np.array([value]) for value in (piece.time, known.number + piece.packet)), found.at + at
-                )
+                packet = known.number + piece.packet
+                count = np.zeros(len(found), np.int64)
+                rows.add(found, count + piece.time, count + packet, found.at + at)
                 with (self._directory / _BLOB).open("ab") as blob:
                     blob.write(data)
                 at, crc = at + len(data), zlib.crc32(data, crc)

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.errors import Problem
 from afflux.capture.connections import Key, ends_of, keys_of
+from afflux.capture.errors import Problem
 from afflux.capture.network import TCP, V4, Fragment, Network
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pcapng import Section
@@ -136,7 +136,7 @@ class Rows:
         return [store(directory, f"{name}.segments", columns), store(directory, f"{name}.flows", directory_of)]
 
 
-def build_part(  # noqa: PLR0913 -- where the part is, and where its index goes
+def build_part(
     file: int,
     header: bytes,
     start: int,

@@ -152,7 +152,7 @@ def first_record(
         found = _records(data, shape, time) if isinstance(shape, Pcap) else _blocks(data, shape, at)
         for place in found[found < usable].tolist():
             if _chains(file, shape, at + place, size, time, limits):
-                return at + place
+                return at + int(place)
         at += usable
     return None
 

@@ -17,10 +17,10 @@ import numpy as np
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.conversation import Content, Conversation, Settings
-from afflux.capture.names import end_text
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
+from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.reading import Capture
 from afflux.capture.schemas import TABLES, schema

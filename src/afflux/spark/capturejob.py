@@ -46,9 +46,9 @@ class Tasks:
 
     def run(self, what: str, work: Callable[[_T], _R], inputs: Sequence[_T]) -> list[_R]:
         """Return the results of all inputs. Raises DecodeFailed."""
+        from py4j.protocol import Py4JJavaError
         from pyspark import inheritable_thread_target
         from pyspark.errors import PySparkException
-        from py4j.protocol import Py4JJavaError
 
         if not inputs:
             return []
@@ -60,7 +60,7 @@ class Tasks:
             try:
                 slices = min(len(inputs), _MOST)
                 found.append(context.parallelize(inputs, slices).map(work).collect())
-            except BaseException as error:  # noqa: BLE001 -- raised below, in the caller's thread
+            except BaseException as error:
                 failed.append(error)
 
         group = f"afflux decode: {what}"

@@ -81,10 +81,12 @@ class CaptureOptions:
     )
     payload: bool = option(boolean, "`true` adds the columns `metadata` and `data` to `frames`.", False)
     protocol: str | None = option(_protocol, "The only protocol that is recognized; `auto`: all.", None)
-    ports: dict[int, str] | None = option(
+    ports: dict[int, str] | None = option(  # noqa: RUF009 -- a field, and its default is immutable
         _ports, "The protocol of a server's port, as with `decode -d`: `7000=rsocket, 8000=jmux`.", None
     )
-    where: Filter | None = option(_filter, "Frames that are read, such as `type == REQUEST_N and n < 4`.", None)
+    where: Filter | None = option(  # noqa: RUF009 -- a field, and its default is immutable
+        _filter, "Frames that are read, such as `type == REQUEST_N and n < 4`.", None
+    )
     stall_seconds: float = option(_seconds, "Seconds without an item that are a stall.", STALL)
     index_dir: str | None = option(
         parse_text, "A directory for the indexes, which are otherwise beside the captures. All tasks must see it.", None

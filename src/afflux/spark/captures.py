@@ -57,7 +57,7 @@ class CaptureSource(DataSource):
         """Return the columns of the table, those of the option ``columns`` in its order."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        found: StructType = from_arrow_schema(_arrow_schema(self._parsed))  # type: ignore[no-untyped-call] # of pyspark
+        found: StructType = from_arrow_schema(_arrow_schema(self._parsed))
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
