@@ -100,6 +100,10 @@ class FrameBatches:
         self._time = packets.time
         return self._frames()
 
+    def until(self, time: int) -> None:
+        """The capture ends at this time, in nanoseconds: frames that its end completes get it."""
+        self._time = np.array([time], np.int64)
+
     def end(self) -> Frames:
         """End all connections; return the frames that this completes. Their packet is -1, their time the last one."""
         self.network.end()

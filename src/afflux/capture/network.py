@@ -7,6 +7,7 @@ and its reason is counted.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from afflux.capture.link import IPV4, find_network
 from afflux.capture.packets import PAD, Fields, Ints, Packets
 from afflux.core.limits import Limits
 
-__all__ = ["V4", "Datagrams", "Network", "Words"]
+__all__ = ["TCP", "V4", "Datagrams", "Fragment", "Network", "Words"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -75,10 +76,16 @@ def _both(one: Any, two: Any) -> Any:
 
 
 class Network:
-    """The network layer of one capture: remembers fragments from batch to batch."""
+    """The network layer of one capture: remembers fragments from batch to batch.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: see ``capture_depth``, ``capture_ipv6_headers`` and ``capture_bytes``.
+        aside: takes each fragment of a TCP segment, instead of this object.
+    """
+
+    def __init__(self, limits: Limits, aside: Callable[[Fragment], None] | None = None) -> None:
         self._limits = limits
+        self._aside = aside
         self._fragments = Fragments(limits.capture_bytes // 4)
         self.skipped: Counter[str] = Counter()
         "How many packets were skipped, by reason."
@@ -206,6 +213,9 @@ class Network:
             if fragment.missing:
                 self.skipped["cut off in a fragment"] += 1
                 continue
+            if self._aside is not None:
+                self._aside(fragment.aside(block))
+                continue
             payload = fragment.data(block)
             data = self._fragments.add(fragment.key, fragment.offset, payload, fragment.more, self.skipped)
             if data is not None:
@@ -213,6 +223,23 @@ class Network:
                 pieces.append(data)
                 size += len(data)
         return (found, b"".join((*pieces, PAD))) if len(pieces) > 1 else (found, block)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One fragment of an IP datagram."""
+
+    packet: int
+    "The packet, as an index in its batch."
+    key: tuple[int, ...]
+    "What the fragments of a datagram have in common: the source and the target (see ``Datagrams``), and two numbers."
+    offset: int
+    "Where the data belongs in the payload."
+    more: bool
+    "It is not the last fragment."
+    protocol: int
+    "The protocol of the payload."
+    data: bytes
 
 
 class _Fragment:
@@ -223,6 +250,7 @@ class _Fragment:
         self.offset = offset
         self.more = more
         self.missing = int(self._one.missing[0])
+        self.packet = int(self._one.index[0])
         ends = tuple(int(half[0]) for half in (*self._one.source, *self._one.target))
         protocol = int(self._one.protocol[0]) if ends[0] == V4 else -1
         self.key = (*ends, protocol, identification)
@@ -230,6 +258,11 @@ class _Fragment:
     def data(self, block: bytes) -> bytes:
         """Return the payload."""
         return block[int(self._one.at[0]) : int(self._one.end[0])]
+
+    def aside(self, block: bytes) -> Fragment:
+        """Return the fragment without its batch."""
+        protocol = int(self._one.protocol[0])
+        return Fragment(self.packet, self.key, self.offset, self.more, protocol, self.data(block))
 
     def whole(self, at: int, size: int) -> Datagrams:
         """Return the whole datagram, which is in the block at ``at``. Its packet is the one of this fragment."""

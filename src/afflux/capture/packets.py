@@ -43,6 +43,8 @@ class Packets:
     "Bytes of the packet in the file."
     original: Ints
     "Bytes of the packet on the network."
+    numbers: Ints | None = None
+    "The number of each packet, if they are not consecutive."
 
     def __len__(self) -> int:
         return len(self.start)

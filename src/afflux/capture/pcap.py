@@ -41,15 +41,23 @@ class Pcap:
     def __init__(self, header: bytes, limits: Limits) -> None:
         if len(header) < HEADER:
             raise CaptureError(f"a pcap file begins with {HEADER} bytes, and this one has {len(header)}")
-        self._order, self._unit = MAGIC[header[:4]]
-        major, minor, _, _, snaplen, link = Struct(self._order + "HHiIII").unpack_from(header, 4)
+        self.order, self.unit = MAGIC[header[:4]]  # the byte order, and the nanoseconds of a unit of its times
+        major, minor, _, _, snaplen, link = Struct(self.order + "HHiIII").unpack_from(header, 4)
         if major != 2:
             raise CaptureError(f"pcap version {major}.{minor} is unsupported; supported: 2.4")
         self._linktype = link & 0xFFFF
         self._limits = limits
         most = limits.capture_record_bytes
         self._most = min(snaplen, most) if snaplen else most
-        self._swapped = minor < 3  # before 2.3 the two lengths of a record were in the other order
+        self.swapped = minor < 3  # before 2.3 the two lengths of a record were in the other order
+
+    @property
+    def section(self) -> None:
+        """Nothing: all records of a file are read in the same way (see ``Pcapng.section``)."""
+
+    def record_size(self, head: bytes) -> int:
+        """Return the size of the record that begins with these 16 bytes."""
+        return RECORD + int(Struct(self.order + "I").unpack_from(head, 12 if self.swapped else 8)[0])
 
     def cut(
         self, block: bytes, at: int, end: int, offset: int, number: int
@@ -60,27 +68,27 @@ class Pcap:
         if not starts:
             return None, at, damaged
         start = np.array(starts, np.int64)
-        fields = np.ndarray((len(block) - RECORD,), f"({RECORD // 4},){self._order}u4", block, 0, (1,))
+        fields = np.ndarray((len(block) - RECORD,), f"({RECORD // 4},){self.order}u4", block, 0, (1,))
         seconds, fraction, captured, original = fields[start].astype(np.int64).T
         packets = Packets(
             block=block,
             offset=offset,
             number=number,
-            time=seconds * 1_000_000_000 + fraction * self._unit,
+            time=seconds * 1_000_000_000 + fraction * self.unit,
             interface=np.zeros(len(start), np.int64),
             linktype=np.full(len(start), self._linktype, np.int64),
             start=start + RECORD,
-            captured=original if self._swapped else captured,
-            original=captured if self._swapped else original,
+            captured=original if self.swapped else captured,
+            original=captured if self.swapped else original,
         )
         return packets, at, damaged
 
     def _walk(self, block: bytes, at: int, end: int, offset: int) -> tuple[list[int], int, Damaged | None]:
         starts: list[int] = []
-        append, lengths, most = starts.append, Struct(self._order + "II").unpack_from, self._most
+        append, lengths, most = starts.append, Struct(self.order + "II").unpack_from, self._most
         while end - at >= RECORD:
             captured, original = lengths(block, at + 8)
-            if self._swapped:
+            if self.swapped:
                 captured, original = original, captured
             if captured > most or captured > original:
                 return starts, at, self._wrong(offset + at, captured, original)

@@ -17,7 +17,7 @@ from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.secrets import Secrets
 from afflux.core.limits import Limits, reached
 
-__all__ = ["MAGIC", "Interface", "Pcapng"]
+__all__ = ["MAGIC", "Interface", "Pcapng", "Section"]
 
 MAGIC: Final = bytes.fromhex("0a0d0d0a")
 "The type of a section header block, the same in both byte orders."
@@ -46,6 +46,16 @@ class Interface:
     "Seconds to add to its times."
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the blocks of a section so far say about those that follow."""
+
+    order: str
+    "The byte order, ``<`` or ``>``."
+    interfaces: tuple[Interface, ...]
+    "The interfaces."
+
+
 class Pcapng:
     """The format of one pcapng file.
 
@@ -71,6 +81,21 @@ class Pcapng:
         self._longest = {_SECRETS: limits.capture_secret_bytes, _NAMES: limits.capture_record_bytes}
         self.skip = 0
         "Bytes of a skipped block that are not in the block that ``cut`` was given."
+
+    @property
+    def section(self) -> Section:
+        """The state of the current section, from which another reader can continue."""
+        return Section(self._order, tuple(self.interfaces))
+
+    def resume(self, section: Section) -> None:
+        """Continue in a section whose beginning another reader has read."""
+        self._order = section.order
+        self.interfaces = list(section.interfaces)
+
+    def record_size(self, head: bytes) -> int:
+        """Return the size of the block that begins with these 12 bytes."""
+        order = _ORDERS.get(head[8:12], self._order) if head[:4] == MAGIC else self._order
+        return int(Struct(order + "I").unpack_from(head, 4)[0])
 
     def cut(
         self, block: bytes, at: int, end: int, offset: int, number: int

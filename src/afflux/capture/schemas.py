@@ -237,4 +237,9 @@ def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
         "array<string>": pa.list_(pa.string()),
         "struct<rule:string,reason:string>": pa.struct([("rule", pa.string()), ("reason", pa.string())]),
     }
-    return pa.schema([(column.name, types[column.type]) for column in (*TABLES[table], *(PAYLOADS * payload))])
+    return pa.schema(
+        [
+            (column.name, types[column.type])
+            for column in (*TABLES[table], *(PAYLOADS * (payload and table == "frames")))
+        ]
+    )

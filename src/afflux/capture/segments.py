@@ -16,7 +16,7 @@ import numpy.typing as npt
 from afflux.capture.network import V4, Datagrams, Network, Words
 from afflux.capture.packets import Fields, Ints, Packets
 
-__all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "segments"]
+__all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "segments", "segments_in"]
 
 FIN: Final = 0x01
 SYN: Final = 0x02
@@ -70,8 +70,13 @@ def segments(packets: Packets, network: Network, *, checksums: bool = False) -> 
     found, block = network.datagrams(packets)
     if checksums:
         network.wrong_checksums += _wrong_checksums(found, block)
+    return segments_in(found, block, network.skipped)
+
+
+def segments_in(found: Datagrams, block: bytes, skipped: Counter[str]) -> Segments:
+    """Return the TCP segments in IP datagrams. ``skipped`` counts those that are no segments."""
     fields = Fields(block)
-    found, header, word = _headers(found, fields, network.skipped)
+    found, header, word = _headers(found, fields, skipped)
     at = found.at
     ports = fields.u32(at)
     low, high, rising = _ends(found, ports >> 16, ports & 0xFFFF)

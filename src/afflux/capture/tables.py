@@ -133,11 +133,17 @@ class Analysis:
         held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
         if len(packets):
             self.last = int(packets.time[-1])
-        return self._tables(frames, packets.number, held, final=False)
+        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
+        return self._tables(frames, numbers, held, final=False)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
-        return self._tables(self.batches.end(), -1, None, final=True)
+        return self._tables(self.batches.end(), np.empty(0, np.int64), None, final=True)
+
+    def until(self, time: int, file: str) -> None:
+        """The capture ends in this file, at this time in nanoseconds, although other packets came last."""
+        self.last, self.file = time, file
+        self.batches.until(time)
 
     def damaged(self, problem_offset: int, rule: str, reason: str) -> Tables:
         """Return the row for a file that could not be read to its end."""
@@ -146,11 +152,14 @@ class Analysis:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _tables(self, frames: Frames, first: int, held: Ints | None, *, final: bool) -> Tables:
+    def _tables(self, frames: Frames, counted: Ints, held: Ints | None, *, final: bool) -> Tables:
+        """Return the rows; ``counted`` are the numbers of the packets of the batch, from 0."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        numbers = (
-            np.where(frames.packet < 0, 0, frames.packet + first + 1) if first >= 0 else np.zeros_like(frames.packet)
-        )
+        known = frames.packet >= 0
+        numbers = np.zeros_like(frames.packet)
+        numbers[known] = counted[frames.packet[known]] + 1
+        if "frames" in self.tables and len(frames):
+            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)

@@ -117,6 +117,62 @@ def tail(
         raise typer.Exit(INTERRUPTED)
 
 
+@spark.command(epilog=epilog("spark"))
+@guarded
+def decode(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Captures, patterns such as 'captures/*.pcapng', directories.")
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Directory of the tables, which it replaces.")],
+    tables: Annotated[
+        str | None, typer.Option("--tables", metavar="NAMES", help="Tables, such as frames,streams; all by default.")
+    ] = None,
+    payload: Annotated[bool, typer.Option("--payload", help="Add metadata and data to the table frames.")] = False,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="FILTER", help="Rows of the table frames, as in decode --where.")
+    ] = None,
+    protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="The only protocol.")] = "auto",
+    ports: Annotated[
+        list[str] | None, typer.Option("-d", metavar="PORT=NAME", help="The protocol of a server's port. Repeatable.")
+    ] = None,
+    stall: Annotated[
+        str, typer.Option("--stall", metavar="TIME", help="The least time without an item that is a stall.")
+    ] = "100ms",
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
+    ] = None,
+    index_dir: Annotated[
+        Path | None,
+        typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
+    ] = None,
+    master: Annotated[
+        str,
+        typer.Option("--master", metavar="URL", help="Spark's master, such as local[4]; none: this process, no Spark."),
+    ] = _MASTER,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
+    ] = None,
+) -> None:
+    """Decode captures into Parquet tables: frames, connections, streams, credit, stalls, latencies, violations. The
+    tables appear when all is decoded, and replace those of an earlier run. Progress is on stderr; the result is one
+    JSON object on stdout."""
+    from afflux.spark.decodecommand import Asked, run
+
+    given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
+    asked = Asked(
+        paths=paths,
+        out=out,
+        tables=tables,
+        options={name: value for name, value in given.items() if value} | {"stallSeconds": str(duration(stall))},
+        partition_by=partition_by or (),
+        index_dir=index_dir,
+        master=master,
+        conf=_pairs(conf, "--conf"),
+    )
+    typer.echo(json.dumps(run(asked, _View().say)))
+
+
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     pairs = {}
     for text in given or ():

@@ -25,6 +25,7 @@ __all__ = [
     "parse_any_text",
     "parse_remote",
     "parse_text",
+    "parsed_values",
     "reference",
     "spellings",
     "unknown_option",
@@ -112,6 +113,21 @@ def one_of(*words: str) -> Callable[[str, str], str]:
 
 def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`."""
+    values = parsed_values(options, given)
+    if "uri" not in values and values.get("streams"):
+        values["uri"] = ""
+    if "uri" not in values:
+        hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
+        raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
+    return values
+
+
+def parsed_values(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parsed values of the fields of ``options`` that are given.
+
+    Raises:
+        OptionError: an option is unknown or has an invalid value.
+    """
     known = {_spelling(each).lower(): each for each in fields(options)}
     values: dict[str, Any] = {}
     for name, text in of_user(given).items():
@@ -119,11 +135,6 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
         if declared is None:
             raise OptionError(unknown_option(name, spellings(options)))
         values[declared.name] = declared.metadata["parse"](_spelling(declared), text)
-    if "uri" not in values and values.get("streams"):
-        values["uri"] = ""
-    if "uri" not in values:
-        hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
-        raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
     return values
 
 

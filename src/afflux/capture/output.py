@@ -1,0 +1,220 @@
+"""Write tables as Parquet into a directory that is complete or not there: a run replaces the tables of the one before.
+
+Rules:
+
+1. Files are written into a directory beside the one that is asked for. At the end both change places at once. A process
+   that is killed leaves the old tables as they were, and the next run removes what it has left.
+2. Each attempt of a task has a directory of its own. Only the files of attempts that are named at the end are taken, so
+   an attempt that is repeated or lost adds no rows.
+3. A directory that has anything but tables of this version is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from afflux.capture.places import captures_in
+from afflux.capture.schemas import TABLES
+from afflux.capture.scratch import replace_directory, scratch, sweep
+from afflux.capture.units import Decoding
+from afflux.core.errors import Invalid
+
+__all__ = ["Attempt", "Output", "OutputRefused", "TableWriter", "opened", "write_tables"]
+
+VERSION: Final = 1
+"The version of the tables."
+MARK: Final = "_afflux.json"
+"The file that marks a directory with tables. Readers of Parquet skip names that begin with an underscore."
+_FLUSH_BYTES: Final = 0x200_0000
+"Bytes of a table in memory after which they are written."
+
+
+class OutputRefused(Invalid, ValueError):
+    """The directory cannot be replaced: it is no directory, has other files, or tables of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one attempt of a task has written."""
+
+    directory: str
+    rows: dict[str, int]
+    "Rows by table."
+
+
+@dataclass(slots=True)
+class Output:
+    """A directory of tables in the making."""
+
+    place: Path
+    made: Path
+    "Where attempts have their directories."
+    decoding: Decoding
+    rows: dict[str, int] = field(default_factory=dict)
+    "The rows of each table, after ``publish``."
+
+    def publish(self, attempts: Sequence[Attempt], about: Mapping[str, Any]) -> None:
+        """Make the files of these attempts the tables of the directory. Raises OSError."""
+        import pyarrow.parquet as pq
+
+        final = self.made / "final"
+        for table in self.decoding.tables:
+            (final / table).mkdir(parents=True)
+            self.rows[table] = sum(attempt.rows.get(table, 0) for attempt in attempts)
+        for attempt in attempts:
+            base = Path(attempt.directory)
+            for path in sorted(base.rglob("*.parquet")):
+                target = final / path.relative_to(base)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(target)
+        for table in self.decoding.tables:
+            if not self.rows[table]:
+                pq.write_table(self.decoding.schema(table).empty_table(), final / table / "part-empty.parquet")
+        mark = {"version": VERSION, "rows": self.rows} | dict(about)
+        (final / MARK).write_text(json.dumps(mark, indent=1) + "\n")
+        check(self.place)
+        replace_directory(final, self.place)
+
+
+@contextmanager
+def opened(out: str, decoding: Decoding) -> Iterator[Output]:
+    """Begin to write tables into a directory; ``Output.publish`` ends it.
+
+    Raises:
+        OutputRefused: the directory cannot be replaced.
+        OSError: the directory beside it cannot be written.
+    """
+    place = Path(out).absolute()
+    check(place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{place.name}.tmp-"
+    sweep(place.parent, prefix)
+    with scratch(place.parent, prefix) as made:
+        yield Output(place, made, decoding)
+
+
+def check(place: Path) -> None:
+    """Raise OutputRefused if a directory cannot be replaced (rule 3)."""
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise OutputRefused(f"{place} is a file: the tables need a directory", rule="output")
+    names = {path.name for path in place.iterdir()}
+    if names and MARK not in names:
+        raise OutputRefused(f"{place} has files that are no capture tables: choose a new directory", rule="output")
+    if others := sorted(names - {MARK, *TABLES}):
+        raise OutputRefused(
+            f"{place} also has {others[0]!r}, which would be lost: choose a new directory", rule="output"
+        )
+    if names:
+        try:
+            version = json.loads((place / MARK).read_text())["version"]
+        except (ValueError, KeyError, TypeError):
+            version = "unknown"
+        if version != VERSION:
+            text = f"{place} has tables of version {version}, and this afflux writes version {VERSION}"
+            raise OutputRefused(f"{text}: choose a new directory, or remove that one", rule="output")
+
+
+class TableWriter:
+    """Writes the tables of one attempt as Parquet files.
+
+    Args:
+        made: see ``Output.made``.
+        decoding: what is written.
+        partition_by: columns by whose values the files of a table are distributed, if it has them.
+    """
+
+    def __init__(self, made: Path, decoding: Decoding, partition_by: Sequence[str] = ()) -> None:
+        self._directory = made / f"attempt-{uuid4().hex}"
+        self._decoding = decoding
+        self._partition_by = partition_by
+        self._waiting: dict[str, list[Any]] = {}
+        self._bytes: dict[str, int] = {}
+        self._writers: dict[str, Any] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, table: str, batch: Any) -> None:
+        """Add rows. Raises OSError."""
+        self._waiting.setdefault(table, []).append(batch)
+        self._rows[table] = self._rows.get(table, 0) + len(batch)
+        self._bytes[table] = self._bytes.get(table, 0) + batch.nbytes
+        if self._bytes[table] >= _FLUSH_BYTES:
+            self._flush(table)
+
+    def close(self) -> Attempt:
+        """Write the rest. Raises OSError."""
+        for table in list(self._waiting):
+            self._flush(table)
+        for writer in self._writers.values():
+            writer.close()
+        return Attempt(str(self._directory), self._rows)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for writer in self._writers.values():
+            writer.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _flush(self, table: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        batches, self._bytes[table] = self._waiting.pop(table, []), 0
+        if not batches:
+            return
+        rows = pa.Table.from_batches(batches)
+        columns = [name for name in self._partition_by if name in rows.schema.names]
+        if columns:
+            self._partitioned(table, rows, columns)
+            return
+        if table not in self._writers:
+            (self._directory / table).mkdir(parents=True, exist_ok=True)
+            path = self._directory / table / f"part-{uuid4().hex}.parquet"
+            texts = [one.name for one in rows.schema if pa.types.is_string(one.type) and one.name != "fields"]
+            self._writers[table] = pq.ParquetWriter(path, rows.schema, use_dictionary=texts, compression="snappy")
+        self._writers[table].write_table(rows)
+
+    def _partitioned(self, table: str, rows: Any, columns: Sequence[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        ds.write_dataset(
+            rows, self._directory / table, format="parquet", basename_template=f"part-{uuid4().hex}-{{i}}.parquet",
+            partitioning=ds.partitioning(pa.schema([rows.schema.field(name) for name in columns]), flavor="hive"),
+            existing_data_behavior="overwrite_or_ignore",
+        )  # fmt: skip
+
+
+def write_tables(
+    paths: Sequence[str], out: str, decoding: Decoding | None = None, *, partition_by: Sequence[str] = ()
+) -> dict[str, int]:
+    """Decode captures into Parquet tables in this process; return the rows of each table.
+
+    Args:
+        paths: files, patterns and directories; see ``captures_in``.
+        out: the directory of the tables, which a repeated call replaces.
+        decoding: what is decoded; everything but the payload by default.
+        partition_by: see ``TableWriter``.
+
+    Raises:
+        CaptureError: a file is no capture, or there is none.
+        OutputRefused: the directory has other content.
+        OSError: a file cannot be read or written. The directory is then as it was before.
+    """
+    decoding = Decoding() if decoding is None else decoding
+    files = captures_in(paths)
+    with opened(out, decoding) as output:
+        writer = TableWriter(output.made, decoding, partition_by)
+        for capture in files.captures:
+            for table, batch in decoding.files(capture):
+                writer.add(table, batch)
+        output.publish([writer.close()], {"captures": [str(path) for one in files.captures for path in one]})
+    return output.rows

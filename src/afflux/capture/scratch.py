@@ -1,0 +1,82 @@
+"""Write a directory that appears complete or not at all: it is made beside its place and moved there.
+
+A directory in the making is locked. What a killed process has left is not, so that a later one removes it (``sweep``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+__all__ = ["moved", "replace_directory", "scratch", "sweep"]
+
+_LOCK: Final = ".lock"
+_EXCHANGE: Final = 2
+_AT_FDCWD: Final = -100
+
+
+@contextmanager
+def scratch(parent: Path, prefix: str) -> Iterator[Path]:
+    """Make a directory in ``parent`` whose name begins with ``prefix``, and remove it at the end if it is still there.
+    Raises OSError."""
+    path = parent / f"{prefix}{uuid4().hex[:12]}"
+    path.mkdir()
+    try:
+        with (path / _LOCK).open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(parent: Path, prefix: str) -> None:
+    """Remove what killed processes have left."""
+    for path in parent.glob(f"{prefix}*"):
+        with suppress(OSError), (path / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def moved(made: Path, place: Path) -> bool:
+    """Move a directory of ``scratch`` to its place; return False if there is one already. Raises OSError."""
+    (made / _LOCK).unlink(missing_ok=True)
+    try:
+        made.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def replace_directory(made: Path, place: Path) -> None:
+    """Move a directory of ``scratch`` to its place. If there is one, both change places at once, and the old one is
+    removed with the scratch directory. Raises OSError."""
+    if moved(made, place) or _exchanged(made, place):
+        return
+    old = made.with_name(f"{made.name}.old")
+    place.rename(old)
+    made.rename(place)
+    old.rename(made)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Let two directories change places; return False if the system cannot."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))

@@ -1,0 +1,90 @@
+"""Run ``afflux spark decode`` (cli/spark.py): with a session of Spark, or in this process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from afflux.capture.output import write_tables
+from afflux.capture.schemas import TABLES, schema
+from afflux.capture.units import Decoding
+from afflux.spark.captureoptions import CaptureOptions
+from afflux.spark.declaring import OptionError
+
+__all__ = ["HERE", "Asked", "run"]
+
+HERE = "none"
+"The master that stands for this process, without Spark."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command was asked for."""
+
+    paths: Sequence[str]
+    out: str
+    tables: str | None
+    "Names with commas; None for all."
+    options: Mapping[str, str]
+    'Options of ``format("afflux-capture")``.'
+    partition_by: Sequence[str]
+    index_dir: Path | None
+    master: str
+    conf: Mapping[str, str]
+
+
+def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
+    """Decode, and return the result of the command.
+
+    Raises:
+        OptionError: an option is invalid.
+        CaptureError, OutputRefused, DecodeFailed, OSError: see ``capturejob.decode``.
+    """
+    decoding = _decoding(asked)
+    begun = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupted)
+    if asked.master == HERE:
+        rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by)
+    else:
+        rows = _with_spark(asked, decoding, report)
+    return {"out": asked.out, "rows": rows, "seconds": round(time.monotonic() - begun, 1)}
+
+
+def _interrupted(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _with_spark(asked: Asked, decoding: Decoding, report: Callable[[str], None]) -> dict[str, int]:
+    from afflux.spark.capturejob import decode
+    from afflux.spark.session import active, build
+
+    fresh = not active()
+    session = build("afflux spark decode", asked.master, **asked.conf)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would only cancel the job
+    report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")
+    try:
+        return decode(
+            session, asked.paths, asked.out, decoding, report, partition_by=asked.partition_by,
+            index_dir=asked.index_dir,
+        )  # fmt: skip
+    finally:
+        if fresh:
+            session.stop()
+
+
+def _decoding(asked: Asked) -> Decoding:
+    made = CaptureOptions.parse(dict(asked.options) | {"paths": '["."]'}).decoding
+    names = tuple(TABLES) if asked.tables is None else tuple(name.strip() for name in asked.tables.split(","))
+    for name in names:
+        if name not in TABLES:
+            raise OptionError(f"--tables: there is no table {name!r}; there are {', '.join(TABLES)}")
+    if made.where is not None and "frames" not in names:
+        raise OptionError("--where selects rows of the table frames, which is not among --tables")
+    for column in asked.partition_by:
+        if not any(column in schema(name).names for name in names):
+            raise OptionError(f"--partition-by: none of the tables has a column {column!r}")
+    return replace(made, tables=tuple(name for name in TABLES if name in names))
