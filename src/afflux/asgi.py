@@ -32,7 +32,6 @@ from afflux.protocols.registry import PROTOCOLS, named
 from afflux.transports.address import Address
 from afflux.transports.stream import BufferedTransport
 from afflux.transports.ws_rules import (
-    FOREIGN,
     MESSAGE_TOO_BIG,
     NORMAL,
     POLICY,
@@ -41,7 +40,6 @@ from afflux.transports.ws_rules import (
     Refusal,
     chosen,
     closed_with,
-    comes_from,
     limited,
     text_message,
 )
@@ -92,9 +90,9 @@ class App:
         if not self._serves_path(scope):
             await _refuse(scope, send, 404, _TEXTS[404])
             return
-        origins = [value.decode("latin-1") for name, value in scope.get("headers") or () if name == b"origin"]
-        if not comes_from(self.server.origins, origins):
-            await _refuse(scope, send, 403, FOREIGN)
+        refused = self.server.refuse_page(_headers(scope, b"origin"), _headers(scope, b"host"))
+        if refused is not None:
+            await _refuse(scope, send, 403, refused)
             return
         try:
             subprotocol = chosen(self._subprotocol, scope.get("subprotocols") or ())
@@ -193,6 +191,10 @@ async def _refuse(scope: Scope, send: Send, status: int, sentence: str) -> None:
     else:
         code = TRY_AGAIN_LATER if status == 503 else POLICY
         await send({"type": "websocket.close", "code": code, "reason": sentence[:123]})
+
+
+def _headers(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for found, value in scope.get("headers") or () if found == name]
 
 
 def _host(scope: Scope) -> str:

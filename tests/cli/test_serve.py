@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect as ws_connect
+from websockets.typing import Origin
 
 from afflux import sync
 from afflux.cli.serve import OPEN_FILES
@@ -125,6 +129,7 @@ def test_journal_bytes_and_keep_bound_a_journal(tmp_path: Path) -> None:
         ("--handler json:nothing", "nothing not found in json"),
         ("--handler json:dumps", "has none of the methods request, fire, stream"),
         ("--file /no/such/file", "file '/no/such/file' not found"),
+        ("--demo --origin https://app.example", "--origin is for ws:// and wss://, not for tcp://"),
         ("--demo --keep 24h", "--keep requires --journal"),
         ("--demo --journal-bytes 1GB", "--journal-bytes requires --journal"),
         ("--demo --journal j --journal-bytes 5", "--journal-bytes 5 is too small"),
@@ -141,6 +146,36 @@ def test_a_mistake_is_reported_in_a_line(options: str, told: str) -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--origin", "app.example"], '--origin: an origin is the scheme and host of a page, such as "https://app.'),
+        (["--origin", "*", "--origin", "https://app.example"], '--origin: the origin "*" admits every page'),
+    ],
+)
+def test_an_invalid_origin_is_reported_before_ready(options: list[str], told: str) -> None:
+    for workers in ("1", "2"):
+        ran = afflux(["serve", "ws://127.0.0.1:0", "--demo", "--workers", workers, *options])
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert told in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_origins_of_pages(workers: str) -> None:
+    """Without --origin those of the same host (tests/transports/test_origins.py); with it those that it names."""
+    options = ("--origin", "https://app.example", "--origin", "http://localhost:8000", "--workers", workers)
+    with Server("--demo", *options, uri="ws://127.0.0.1:0") as server:
+        for origin, admitted in (
+            ("https://app.example", True),
+            ("http://localhost:8000", True),
+            ("http://here", False),
+        ):
+            with contextlib.ExitStack() as stack:
+                refused = contextlib.nullcontext() if admitted else pytest.raises(InvalidStatus, match="403")
+                stack.enter_context(refused)
+                stack.enter_context(ws_connect(server.uri, origin=Origin(origin), proxy=None))
 
 
 @pytest.mark.parametrize(

@@ -93,11 +93,14 @@ class Everyone:
 
     backoff = 1.0
     flush = 1.0
-    origins = None
     reuse_port = False
 
     def admit(self, host: str) -> str | None:
         """Yes."""
+        return None
+
+    def refuse_page(self, origins: list[str], hosts: list[str]) -> str | None:
+        """No."""
         return None
 
     def last_words(self, reason: str) -> bytes:

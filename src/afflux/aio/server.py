@@ -28,7 +28,7 @@ from afflux.transports.base import Listener
 from afflux.transports.pages import ask_for_large_pages
 from afflux.transports.reading import Receiver
 from afflux.transports.security import Tls, settled
-from afflux.transports.ws_rules import origins_of
+from afflux.transports.ws_origins import ORIGIN, origins_of, refusal_of
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -110,7 +110,8 @@ class Server:
     @property
     def refused(self) -> dict[str, int]:
         """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``. Those
-        whose protocol was not recognized are under "unrecognized"."""
+        whose protocol was not recognized are under "unrecognized", and those of pages of other origins under
+        "origin"."""
         return dict(self._clients.gate.refused)
 
     @property
@@ -195,11 +196,6 @@ class Server:
         return self.limits.flush_s
 
     @property
-    def origins(self) -> frozenset[str] | None:
-        """The origins whose pages may open a WebSocket; None for any."""
-        return self._extras.origins
-
-    @property
     def reuse_port(self) -> bool:
         """Whether other processes may listen on the same port."""
         return self._extras.reuse_port
@@ -209,6 +205,14 @@ class Server:
         if self._clients.closing:
             return "the server is closing"
         return self._clients.gate.admit(host, clock.now(), self._wires.address)
+
+    def refuse_page(self, origins: list[str], hosts: list[str]) -> str | None:
+        """Return None if a request with these Origin and Host headers may open a WebSocket; otherwise count and log the
+        refusal, and return its sentence."""
+        refused = refusal_of(self._extras.origins, origins, hosts)
+        if refused is not None:
+            self._clients.gate.turn_away(ORIGIN, refused, self._wires.address)
+        return refused
 
     def last_words(self, reason: str) -> bytes:
         """Return the bytes that report the reason to a refused connection."""
@@ -356,9 +360,9 @@ def serve(
             attribute ``replays`` is called again with the same request, and the items that were sent are skipped; the
             streams of other handlers end with ``Canceled``. ``on_setup`` decides again about each client that
             reconnects.
-        origins: for ws:// and wss://, the origins whose pages may connect, such as "https://app.example"; a page of
-            another origin gets 403. None admits any page. A client that sends no Origin is not a browser, and is not
-            checked.
+        origins: for ws:// and wss://, the origins whose pages may connect, such as ["https://app.example"]; a page of
+            another origin gets 403. None admits pages whose host is the Host of the request, with any scheme and port;
+            ["*"] admits every page, and [] none. A client that sends no Origin is not a browser, and is not checked.
         reuse_port: let other processes with this option listen on the same port (SO_REUSEPORT); the system distributes
             new connections. For tcp, tls, ws and wss. Only the process that has a session can resume it.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; options of the

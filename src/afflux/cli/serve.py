@@ -98,6 +98,15 @@ def serve(
         Path | None,
         typer.Option("--auth-file", metavar="FILE", help="Accept only clients with the credentials in FILE."),
     ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="ORIGIN",
+            help="With ws:// and wss://: let only pages of ORIGIN (https://app.example) connect, * for all; otherwise "
+            "those of the same host. May be repeated.",
+        ),
+    ] = None,
     workers: Annotated[
         int,
         typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
@@ -110,12 +119,13 @@ def serve(
     if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
     storage = storage_of(journal, journal_bytes, keep or [])
-    terms = _terms(lease, resume, store, auth_file)
+    terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
         _refuse_what_is_not_shared({"--journal": journal, "--sink": sink, "--resume": resume, "--store": store})
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
+        words += [f"--origin={page}" for page in origin or ()]
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = (
@@ -205,6 +215,23 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
         shown = afflux.auth.read_file(auth_file)
         terms["on_setup"] = afflux.auth.at_setup(lambda credentials, peer: _same(shown, credentials))
     return terms
+
+
+def _origins(uri: str, given: list[str] | None) -> list[str] | None:
+    """Return the values of --origin, checked; None if there are none."""
+    from afflux.transports.address import parse
+    from afflux.transports.ws_origins import origins_of
+
+    if not given:
+        return None
+    transport = parse(uri, serving=True).transport
+    if transport not in ("ws", "wss"):
+        usage(f"--origin is for ws:// and wss://, not for {transport}://")
+    try:
+        origins_of(given)
+    except ValueError as error:
+        usage(f"--origin: {error}")
+    return given
 
 
 def _same(wanted: Any, shown: Any) -> Any:

@@ -42,15 +42,15 @@ class Admission(Protocol):
         """Seconds that the last bytes to a peer may take, such as the reason of a failed handshake."""
 
     @property
-    def origins(self) -> frozenset[str] | None:
-        """The origins whose pages may open a WebSocket; None for any."""
-
-    @property
     def reuse_port(self) -> bool:
         """Whether other processes may listen at the same address and port, and share the connections."""
 
     def admit(self, host: str) -> str | None:
         """Admit one more connection from ``host`` and return None, or return the reason of the refusal."""
+
+    def refuse_page(self, origins: list[str], hosts: list[str]) -> str | None:
+        """Return None if a request with these Origin and Host headers may open a WebSocket; otherwise count and log the
+        refusal, and return its sentence."""
 
     def last_words(self, reason: str) -> bytes:
         """The bytes that give a refused connection the reason; ``b""`` where the protocol has none."""

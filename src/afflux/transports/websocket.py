@@ -1,9 +1,8 @@
 """Connect and listen over WebSocket: ``ws`` over TCP and ``wss`` over TLS. See ws_link.py for the asyncio side,
 ws_dial.py for the blocking side, and ws_wire.py, ws_client.py and ws_server.py for the bytes.
 
-A server serves only the path of its address, ``/`` if it has none. With ``origins=`` of ``afflux.serve`` pages of other
-origins get 403, so that a page cannot reach servers through the browser of its reader. A query after the path is
-ignored.
+A server serves only the path of its address, ``/`` if it has none. Pages of other hosts get 403 (ws_origins.py). A
+query after the path is ignored.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class WebSocket:
         def welcome(host: str) -> Receiver:
             upper = factory(host)
             limits = upper.limits
-            return WebSocketLink(ServerWire(address, limits, admission.origins), upper, limits)
+            return WebSocketLink(ServerWire(address, limits, admission.refuse_page), upper, limits)
 
         return await _below(address).listen(address, admission, welcome, tls)
 

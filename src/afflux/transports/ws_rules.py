@@ -1,6 +1,4 @@
-"""Decide what both ends of a WebSocket must agree on: the subprotocol, the origins that may connect, and the meaning of
-close codes.
-"""
+"""Decide what both ends of a WebSocket must agree on: the subprotocol and the meaning of close codes."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from afflux.core.limits import REASONS, Limits
 __all__ = [
     "GOING_AWAY",
     "MESSAGE_TOO_BIG",
-    "FOREIGN",
     "NORMAL",
     "POLICY",
     "TRY_AGAIN_LATER",
@@ -21,9 +18,7 @@ __all__ = [
     "Refusal",
     "chosen",
     "closed_with",
-    "comes_from",
     "limited",
-    "origins_of",
     "printable",
     "text_message",
 ]
@@ -34,9 +29,6 @@ UNSUPPORTED_DATA: Final = 1003
 POLICY: Final = 1008
 MESSAGE_TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
-
-FOREIGN: Final = "pages of this origin may not connect"
-"The answer to a page whose origin is not in ``origins``."
 
 _IN_ORDER = frozenset((NORMAL, 1005))
 "Close codes of an orderly end: 1000, or none."
@@ -76,30 +68,6 @@ def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
     if wanted in names:
         return wanted
     raise Refusal(f'the subprotocol here is "{wanted}", and the client offers {printable(", ".join(names), 64)}')
-
-
-def origins_of(given: Iterable[str] | None) -> frozenset[str] | None:
-    """Return the origins whose pages may connect; None for any.
-
-    Raises:
-        ValueError: a value is not an origin.
-    """
-    if given is None:
-        return None
-    if isinstance(given, str):
-        raise ValueError(f'origins are a list, such as ["{given}"]')
-    origins = [origin.lower() for origin in given]
-    for origin in origins:
-        scheme, _, host = origin.partition("://")
-        if origin != "null" and (not scheme or not host or not set(host).isdisjoint("/?#@* ")):
-            raise ValueError(f'an origin is a scheme and a host, such as "https://app.example", not "{origin}"')
-    return frozenset(origins)
-
-
-def comes_from(origins: frozenset[str] | None, sent: list[str]) -> bool:
-    """Return whether a client may connect, given the Origin headers of its request. A browser always sends one; a
-    client without one is not a browser, and is accepted."""
-    return origins is None or not sent or (len(sent) == 1 and sent[0].strip().lower() in origins)
 
 
 def closed_with(code: int, reason: str) -> ConnectionClosed | None:

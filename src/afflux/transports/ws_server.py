@@ -6,7 +6,8 @@ is delivered, because the framing depends on the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
@@ -20,7 +21,8 @@ from afflux.core.limits import REASONS, Limits
 from afflux.core.recognition import UNRECOGNIZED, Unrecognized, recognize, unknown
 from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
-from afflux.transports.ws_rules import FOREIGN, POLICY, Refusal, chosen, comes_from
+from afflux.transports.ws_origins import refusal_of
+from afflux.transports.ws_rules import POLICY, Refusal, chosen
 from afflux.transports.ws_wire import Wire
 
 __all__ = ["ServerWire"]
@@ -28,12 +30,17 @@ __all__ = ["ServerWire"]
 _HEAD_ENDS: Final = b"\r\n\r\n"
 _NO_HTTP: Final = "this is a WebSocket, which begins with a request of HTTP/1.1"
 
+RefusePage = Callable[[list[str], list[str]], str | None]
+"See ``refuse_page`` of transports.base.Admission."
+
+_SAME_HOST: Final[RefusePage] = partial(refusal_of, None)
+
 
 class ServerWire(Wire):
-    """The end that accepts. It serves one path, one subprotocol (``ws_rules.chosen``), and pages from ``origins``
-    (None: from any)."""
+    """The end that accepts. It serves one path, one subprotocol (``ws_rules.chosen``), and the pages that
+    ``refuse_page`` does not refuse (see transports.base.Admission)."""
 
-    def __init__(self, address: Address, limits: Limits, origins: frozenset[str] | None = None) -> None:
+    def __init__(self, address: Address, limits: Limits, refuse_page: RefusePage = _SAME_HOST) -> None:
         self._server = _Server(max_size=limits.frame_bytes)
         self._server.wanted = address.entry.subprotocol
         super().__init__(self._server, address, limits)
@@ -43,7 +50,7 @@ class ServerWire(Wire):
             self._server.known = {entry.subprotocol: entry for entry in self._known if entry.subprotocol}
             self._join = self._recognize
         self._path = address.path or "/"
-        self._origins = origins
+        self._refuse_page = refuse_page
         self._tail = b""
         self._head_size = 0
         self._last_words = b""
@@ -77,8 +84,9 @@ class ServerWire(Wire):
         if path != self._path:
             self._respond(404, "nothing is served at this path")
             return
-        if not comes_from(self._origins, request.headers.get_all("Origin")):
-            self._respond(403, FOREIGN)
+        refused = self._refuse_page(request.headers.get_all("Origin"), request.headers.get_all("Host"))
+        if refused is not None:
+            self._respond(403, refused)
             return
         response = self._server.accept(request)
         if response.status_code == 101:
