@@ -33,12 +33,11 @@ from afflux.protocols.rsocket.cursor import (
     Acknowledge,
     Head,
     Read,
-    Request,
     State,
     split_position,
-    state_of,
 )
 from afflux.protocols.rsocket.gap import GAP_MIME, Gap, gap_of
+from afflux.spark.asking import ask, has_news, requested, time_of
 from afflux.spark.chunks import Chunk
 from afflux.spark.connection import Connection, mendable
 from afflux.spark.losses import DataLost, lose
@@ -47,9 +46,9 @@ from afflux.spark.options import EARLIEST, Options
 from afflux.spark.seeking import first_since
 
 if TYPE_CHECKING:
-    from afflux.sync import ItemStream, Peer
+    from afflux.sync import Peer
 
-__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "ask", "has_news", "lose"]
+__all__ = ["CREDIT", "Chunk", "DataLost", "Driver", "SpanReader", "lose"]
 
 CREDIT = 100_000
 "The most items of a task in flight: two Arrow batches. TCP bounds their bytes."
@@ -133,7 +132,7 @@ class Driver:
             Away: the server is away, and the request is not ``patient``.
         """
         mark = Mark(epoch, offset)
-        return self.connection.call(lambda peer: _time_of(self.options, peer, shard, mark), patient=patient)
+        return self.connection.call(lambda peer: time_of(self.options, peer, shard, mark), patient=patient)
 
     def heads(self) -> dict[int, State]:
         """Return the current state of each shard in ``startingOffsets``, else of all shards.
@@ -301,42 +300,13 @@ class Driver:
             for place in sorted({span.first + len(span) * part // _PLACES for part in range(_PLACES)}):
                 wanted = Read(shard=span.shard, epoch=span.epoch, first=place, limit=min(SAMPLE, span.end - place))
                 try:
-                    for item in _stream(self.options, peer, wanted, wanted.limit):
+                    for item in requested(self.options, peer, wanted, wanted.limit):
                         count += 1
                         size += len(item.data)
                 except ApplicationError as error:
                     if error.code not in (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD):
                         raise  # the reader of the range reports the others
         return size / count if count else None
-
-
-def ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
-    """Request the state of a shard. Raises Violation if the server has no cursor."""
-    state: State | None = None
-    for item in _stream(options, peer, cursor, 1):
-        state = state_of(item.metadata)  # read to the end, because leaving would send a cancel, which is charged
-    if state is None:
-        raise Violation("the answer is empty", rule="C-8")
-    return state
-
-
-def _time_of(options: Options, peer: Peer, shard: int, mark: Mark) -> int:
-    time_us: int | None = None
-    for item in _stream(options, peer, Read(shard=shard, epoch=mark.epoch, first=mark.position, limit=1), 1):
-        position, _ = split_position(item.metadata)
-        time_us = None if position is None else position.time_us
-    if time_us is None:
-        raise Violation("the first item of an answer has no position", rule="C-8")
-    return time_us
-
-
-def _stream(options: Options, peer: Peer, cursor: Request, credit: int) -> ItemStream:
-    return peer.stream(options.request_data.encode(), route=options.route, cursor=cursor, credit=credit)
-
-
-def has_news(state: State, mark: Mark) -> bool:
-    """Return whether there is anything after the mark."""
-    return state.epoch != mark.epoch or state.head > mark.position
 
 
 class SpanReader:
@@ -404,7 +374,7 @@ class SpanReader:
         cursor = Read(shard=self.span.shard, epoch=self.span.epoch, first=self.place, limit=left, blocks=self._blocks)
         self._time_us = None
         credit = BLOCK_CREDIT if self._blocks and left > FEW else min(left, CREDIT)
-        stream = _stream(self.options, peer, cursor, credit)
+        stream = requested(self.options, peer, cursor, credit)
         for event in stream.blocks():
             self._connection.answered()
             for chunk in self._chunks(event):

@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from afflux.protocols.rsocket.cursor import Acknowledge, State
+from afflux.spark.asking import has_news
 from afflux.spark.connection import Away, Connection, Outage
 from afflux.spark.embedding import Embedded, is_relayed
 from afflux.spark.offsets import Key, Mark, Offsets, Span, StreamShard, shard_of, stream_of
 from afflux.spark.options import Options
-from afflux.spark.reading import Driver, has_news
+from afflux.spark.reading import Driver
 
 __all__ = ["Drivers"]
 
