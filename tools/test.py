@@ -26,6 +26,7 @@ FOLDERS = {
         "tests/spark/test_benchmark.py",
         "tests/spark/test_benchmark_all.py",
         "tests/spark/test_chaos.py",
+        "tests/spark/test_decode_killed.py",
         "tests/spark/test_driver_killed.py",
         "tests/spark/test_embedded.py",
         "tests/spark/test_tail.py",

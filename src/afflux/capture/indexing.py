@@ -8,8 +8,8 @@ Rules:
 2. Parts of a pcapng file are first indexed as if the section and the interfaces at the beginning of the file were all.
    Those for which that was wrong are indexed again.
 3. The index is a directory beside the capture, or in a directory of the user's choice. Its name depends on the size,
-   the time and the first bytes of the file, so that an index of a changed file is not found. It appears complete or not at
-   all, and several processes may make it at once. A damaged one is made again.
+   the time and the first bytes of the file, so that an index of a changed file is not found. It appears complete or not
+   at all, and several processes may make it at once. A damaged one is made again.
 4. Fragments of IP datagrams are completed after the stitching. The segments in them are a part of their own.
 """
 

@@ -1,0 +1,49 @@
+"""``afflux spark decode`` that is killed leaves the old tables; the next run, on executors of their own, replaces them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+import pyarrow.parquet as pq  # noqa: E402
+
+from afflux.capture.output import write_tables  # noqa: E402
+from afflux.capture.schemas import TABLES  # noqa: E402
+from tests.capture.test_decoding import CLIENT, SERVER  # noqa: E402
+from tests.capture.writing import Talk, pcap  # noqa: E402
+
+
+def rows(directory: Path) -> dict[str, list[str]]:
+    return {table: sorted(map(repr, pq.read_table(directory / table).to_pylist())) for table in TABLES}
+
+
+def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
+    talks = [Talk(("10.0.0.1", 1_000 + n)) for n in range(20)]
+    (tmp_path / "a.pcap").write_bytes(pcap([packet for talk in talks for packet in talk.whole(CLIENT, SERVER, 300)]))
+    out, here = tmp_path / "out", tmp_path / "here"
+    write_tables([str(tmp_path / "a.pcap")], str(here))
+    write_tables([str(tmp_path / "a.pcap")], str(out))
+    before = sorted(out.rglob("*"))
+    words = ["spark", "decode", str(tmp_path / "a.pcap"), "--out", str(out), "--master", "local-cluster[2,1,2048]"]
+    command = [sys.executable, "-m", "afflux", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, text=True) as driver:
+        assert driver.stderr is not None
+        for line in driver.stderr:
+            if "captures," in line:  # the plan is made, and the tasks begin
+                break
+        os.killpg(driver.pid, signal.SIGKILL)
+    assert sorted(out.rglob("*")) == before
+    assert any(path.name.startswith(".out.tmp-") for path in tmp_path.iterdir())
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout)["rows"]["frames"] == 20 * 81
+    assert rows(out) == rows(here)
+    assert not any(path.name.startswith(".out.tmp-") for path in tmp_path.iterdir())
