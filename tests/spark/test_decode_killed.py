@@ -1,4 +1,4 @@
-"""``afflux spark decode`` that is killed leaves the old tables; the next run, on executors of their own, replaces them."""
+"""Kill ``afflux spark decode``: the old tables stay. The next run, on executors of their own, replaces them."""
 
 from __future__ import annotations
 
