@@ -12,7 +12,7 @@ All packets are Ethernet and IPv4, every connection begins with SYN and ends wit
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
