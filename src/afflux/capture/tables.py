@@ -163,8 +163,6 @@ class Analysis:
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
-        if "frames" in self.tables and len(frames):
-            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
         ended, self._ended[:] = list(self._ended), []
         for conversation in ended:
             connection = conversation.connection
