@@ -12,7 +12,9 @@ from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
 from afflux.capture.packets import NO_TIME
 from afflux.capture.places import CaptureFiles
 from afflux.capture.reading import Capture
+from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
+from afflux.capture.secrets import Secrets
 from afflux.capture.tables import CHUNK, STALL, Analysis
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
@@ -60,6 +62,10 @@ class Decoding:
     "Selects rows of ``frames``."
     stall_s: float = STALL
     "Seconds without an item that are a stall."
+    keylog: str | None = None
+    "A file with the secrets that decrypt TLS; None: those in the captures that are decoded whole."
+    overlap: Overlap = "first"
+    "Which copy of repeated bytes counts; see ``Flows``."
     limits: Limits = field(default_factory=Limits.server)
 
     def __post_init__(self) -> None:
@@ -125,7 +131,17 @@ class Decoding:
             tables=self.tables,
             payload=self.payload,
             stall_s=self.stall_s,
+            secrets=self._secrets(),
+            overlap=self.overlap,
         )
+
+    def _secrets(self) -> Secrets | None:
+        if self.keylog is None:
+            return None
+        secrets = Secrets(self.limits)
+        with Path(self.keylog).open("rb") as file:
+            secrets.read(file)
+        return secrets
 
     def _selected(self, found: Mapping[str, pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         for table, batch in found.items():
