@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from tests.cli.forking import Process
 
-__all__ = ["Block", "Reader", "blocks_of"]
+__all__ = ["Block", "Reader", "blocks_of", "blurred"]
 
 PATIENCE = 60.0
 ANYTHING = "…\n"
@@ -102,7 +102,7 @@ class Reader:
                 continue
             self._save(self._ports)
             wanted, got = self._real(shown, self._ports), self._typed(self._real(command, self._ports))
-            same = _blurred(wanted) == _blurred(got) if block.differ else wanted == got
+            same = blurred(wanted) == blurred(got) if block.differ else wanted == got
             if not same and shown != ANYTHING:
                 raise AssertionError(f"$ {command}\nshows\n{got}\ninstead of\n{wanted}")
 
@@ -184,5 +184,6 @@ def _stop(process: Process | subprocess.Popen[str]) -> None:
     process.communicate(timeout=PATIENCE)
 
 
-def _blurred(text: str) -> str:
+def blurred(text: str) -> str:
+    """Return a text with ``#`` for each number and bar."""
     return re.sub(r"[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█][ ▁▂▃▄▅▆▇█]*|\d+(?:[.,]\d+)*", "#", text)

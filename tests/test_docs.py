@@ -31,10 +31,12 @@ class Program(NamedTuple):
     "What the page says that it prints, if it says so."
     needs: str | None
     "What it cannot do without, by the comment before it: <!-- needs: spark -->."
+    differ: bool
+    "Numbers are those of one run, by the comment before it: <!-- needs: spark; numbers differ -->."
 
 
 _BLOCK = re.compile(
-    r"(?:^<!-- needs: (?P<needs>\w+) -->\n+)?^```python\n(?P<code>.*?)^```$"
+    r"(?:^<!-- needs: (?P<needs>\w+)(?P<differ>; numbers differ)? -->\n+)?^```python\n(?P<code>.*?)^```$"
     r"(?:\n\nprints\n\n```\n(?P<prints>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -42,7 +44,11 @@ _BLOCK = re.compile(
 
 def programs_of(text: str, name: str) -> list[Program]:
     return [
-        Program(f"{name}:{text.count(chr(10), 0, found.start('code')) + 1}", *found.group("code", "prints", "needs"))
+        Program(
+            f"{name}:{text.count(chr(10), 0, found.start('code')) + 1}",
+            *found.group("code", "prints", "needs"),
+            found["differ"] is not None,
+        )
         for found in _BLOCK.finditer(text)
     ]
 
@@ -71,10 +77,11 @@ def test_the_program_runs_and_prints_the_output_on_the_page(program: Program) ->
 
 
 def test_programs_are_found_with_what_they_print_and_need() -> None:
-    text = "A\n\n```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n\n<!-- needs: spark -->\n```python\nspark\n```\n"
+    text = "A\n\n```python\nprint(1)\n```\n\nprints\n\n```\n1\n```\n\n"
+    text += "<!-- needs: spark; numbers differ -->\n```python\nspark\n```\n"
     assert programs_of(text, "page") == [
-        Program("page:4", "print(1)\n", "1\n", None),
-        Program("page:15", "spark\n", None, "spark"),
+        Program("page:4", "print(1)\n", "1\n", None, False),
+        Program("page:15", "spark\n", None, "spark", True),
     ]
 
 

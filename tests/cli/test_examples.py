@@ -21,7 +21,7 @@ SETUP = len(Setup().encode()).to_bytes(3, "big") + Setup().encode()
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
 FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "capture", "demo", "spark")})
-"Those of ``spark`` are tried by tests/spark/test_tail.py, in its session."
+"Those of ``spark`` are tried by tests/spark, test_tail.py and test_captures.py, in a session."
 SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
 PROXIES = sorted({line for line in LINES if line.split()[1] == "capture"})
 RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
@@ -46,11 +46,11 @@ def in_a_directory_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_command_has_three() -> None:
-    assert set(EXAMPLES) == {*COMMANDS, "afflux"}
+    assert set(EXAMPLES) == {*COMMANDS, "afflux", "spark decode"}
     assert all(len(set(lines)) == 3 for lines in EXAMPLES.values())
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, ""])
+@pytest.mark.parametrize("command", [*COMMANDS, "spark decode", ""])
 def test_the_help_ends_with_them(command: str) -> None:
     lines = EXAMPLES[command or "afflux"]
     told = afflux([*command.split(), "--help"]).stdout.rstrip().splitlines()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
-from collections.abc import Callable
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +22,13 @@ pytestmark = pytest.mark.spark
 from afflux.capture.output import MARK, OutputRefused, write_tables  # noqa: E402
 from afflux.capture.schemas import TABLES  # noqa: E402
 from afflux.capture.units import Decoding  # noqa: E402
+from afflux.cli.examples import EXAMPLES  # noqa: E402
 from afflux.spark.capturejob import DecodeFailed, decode  # noqa: E402
 from tests.capture.test_decoding import CLIENT, SERVER  # noqa: E402
 from tests.capture.writing import Talk, pcap, pcapng  # noqa: E402
+from tests.cli.running import here  # noqa: E402
+from tests.journal.disks import small_disk  # noqa: E402
+from tests.spark import following  # noqa: E402
 
 DECODING = Decoding(payload=True)
 
@@ -33,6 +43,15 @@ def captures(tmp_path: Path) -> Path:
     (directory / "b.pcapng").write_bytes(pcapng(packets[30:])[:-6])
     (directory / "notes.txt").write_text("no capture")
     return directory
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The command changes what signals do to its process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def rows(frame: Any) -> list[str]:
@@ -56,6 +75,94 @@ def test_columns_and_filters(spark: Any, captures: Path) -> None:
     frame = reader.load(f"{captures}/*.pcap*")
     assert frame.columns == ["type", "conn"]
     assert {row["type"] for row in frame.collect()} == {"SETUP"}
+
+
+def test_filters_of_the_query_reach_the_reader(spark: Any, captures: Path) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        reader = spark.read.format("afflux-capture").option("columns", "type, offset, fields")
+        found = {}
+        for pushed in ("true", "false"):
+            frame = reader.option("pushFilters", pushed).load(str(captures))
+            frame = frame.where("type = 'SETUP' AND offset = 0 AND length(fields) > 2")
+            plan = frame._jdf.queryExecution().executedPlan().toString()
+            assert ("type" in plan.partition("Filter ")[2].partition("\n")[0]) == (pushed == "false"), plan
+            found[pushed] = rows(frame)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert found["true"] == found["false"] != []
+
+
+def test_compressed_captures(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Each is a capture of its own, and its frames are those of the file in it."""
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for name in ("a.pcap", "b.pcapng"):
+        (packed / f"{name}.gz").write_bytes(gzip.compress((captures / name).read_bytes()))
+    counts = write_tables([str(packed)], str(tmp_path / "here"), DECODING)
+    assert decode(spark, [str(packed)], str(tmp_path / "there"), DECODING, lambda text: None) == counts
+    apart = [write_tables([str(captures / name)], str(tmp_path / name))["frames"] for name in ("a.pcap", "b.pcapng")]
+    assert counts["frames"] == sum(apart)
+    for table in TABLES:
+        expected = rows(spark.read.parquet(str(tmp_path / "here" / table)))
+        assert rows(spark.read.parquet(str(tmp_path / "there" / table))) == expected
+        frame = spark.read.format("afflux-capture").option("table", table).load(str(packed))
+        assert frame.count() == len(expected)
+    assert sorted(os.listdir(packed)) == ["a.pcap.gz", "b.pcapng.gz"]
+
+
+def test_tables_in_partitions(spark: Any, captures: Path, tmp_path: Path) -> None:
+    decoding = Decoding(tables=("frames", "credit"))
+    counts = decode(
+        spark, [str(captures)], str(tmp_path / "out"), decoding, lambda text: None, partition_by=("dir", "protocol")
+    )
+    write_tables([str(captures)], str(tmp_path / "plain"), decoding)
+    assert {path.name for path in (tmp_path / "out" / "frames").iterdir()} == {"dir=<", "dir=>"}
+    assert {path.name for path in (tmp_path / "out" / "frames").glob("*/*")} == {"protocol=rsocket"}
+    for table in decoding.tables:
+        plain = spark.read.parquet(str(tmp_path / "plain" / table))
+        found = spark.read.parquet(str(tmp_path / "out" / table)).select(*plain.columns)
+        assert rows(found) == rows(plain) and len(rows(found)) == counts[table]
+
+
+def test_a_file_that_grows_after_the_plan_is_read_as_far_as_it_was(spark: Any, captures: Path, tmp_path: Path) -> None:
+    path = captures / "a.pcap"
+    expected = write_tables([str(path)], str(tmp_path / "here"))
+    more = pcap(Talk(("10.2.2.2", 1)).whole(CLIENT, SERVER))[24:]
+
+    def grow(text: str) -> None:
+        if "captures," in text:  # after the plan, before the tasks
+            with path.open("ab") as file:
+                file.write(more)
+
+    assert decode(spark, [str(path)], str(tmp_path / "there"), Decoding(), grow) == expected
+    assert write_tables([str(path)], str(tmp_path / "here"))["frames"] == expected["frames"] + 81
+
+
+def test_a_full_disk_leaves_the_tables_as_they_were(spark: Any, captures: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 0x20_0000) as disk:
+        out = disk / "out"
+        write_tables([str(captures)], str(out))
+        before = sorted(disk.rglob("*"))
+        room = os.statvfs(disk)
+        (disk / "other").write_bytes(bytes(room.f_bavail * room.f_frsize - 0x8000))
+        with pytest.raises(DecodeFailed, match="No space left on device"):
+            decode(spark, [str(captures)], str(out), DECODING, lambda text: None)
+        assert sorted(set(disk.rglob("*")) - {disk / "other"}) == before
+
+
+@pytest.mark.parametrize("line", EXAMPLES["spark decode"])
+def test_an_example_of_the_command(
+    line: str, spark: Any, handlers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "capture.pcapng").write_bytes(pcapng(Talk().whole(CLIENT, SERVER, 200)))
+    name, *words = shlex.split(line)
+    ran = here(*words)
+    assert (name, ran.code) == ("afflux", 0), ran.errors
+    told = json.loads(ran.out)
+    assert set(told["rows"]) == {path.name for path in (tmp_path / told["out"]).iterdir()} - {MARK}
+    assert sum(told["rows"].values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -137,3 +244,24 @@ def test_files_that_arrive_are_read_once_also_after_a_restart(spark: Any, captur
         expected.append(f"{number}.pcap")
         count = spark.read.parquet(str(tmp_path / "table")).count()
         assert count == 81 * len(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_frame_is_once_in_the_table_of_a_query_that_was_killed(spark: Any, tmp_path: Path) -> None:
+    """The driver is killed while a task has rows of the second file, whose batch begins again."""
+    directory, held = tmp_path / "captures", tmp_path / "held"
+    directory.mkdir()
+    os.mkfifo(held)
+    for number in range(2):
+        packets = Talk(("10.1.1.1", 1 + number)).whole(CLIENT, SERVER)
+        (directory / f"{number}.pcap").write_bytes(pcap(packets))
+    program = [sys.executable, "-m", "tests.spark.following", str(directory), str(tmp_path), str(held)]
+    with subprocess.Popen(program, cwd=following.ROOT, start_new_session=True) as driver:
+        assert held.read_bytes() == b"1"  # it waits until a task is in the middle of a batch
+        os.killpg(driver.pid, signal.SIGKILL)
+    query = following.query(spark, directory, tmp_path, None)
+    query.processAllAvailable()
+    query.stop()
+    table = spark.read.parquet(str(tmp_path / "table"))
+    assert table.count() == table.distinct().count() == 2 * 81

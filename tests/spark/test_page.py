@@ -8,17 +8,21 @@ from pathlib import Path
 
 from afflux.core.limits import Limits
 from afflux.spark.arrow import COLUMNS
+from afflux.spark.captureoptions import CaptureOptions
 from afflux.spark.declaring import reference
 from afflux.spark.options import Options
 from afflux.spark.reading import CREDIT
 from afflux.spark.sinkoptions import SinkOptions
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "spark.md").read_text(encoding="utf-8")
+CAPTURES = (DOCS / "how-to" / "capture-tables.md").read_text(encoding="utf-8")
 
 
 def test_the_options_are_those_of_the_code() -> None:
     assert f"\n{reference(Options)}\n" in PAGE
     assert f"\n{reference(SinkOptions)}\n" in PAGE
+    assert f"\n{reference(CaptureOptions)}\n" in CAPTURES
 
 
 def test_the_columns_are_those_of_the_code() -> None:

@@ -11,7 +11,9 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,15 +91,20 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
 
     Raises:
         OutputRefused: the directory cannot be replaced.
-        OSError: the directory beside it cannot be written.
+        OSError: the directory beside it cannot be written. That of a full disk has the name of the directory.
     """
     place = Path(out).absolute()
     check(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{place.name}.tmp-"
     sweep(place.parent, prefix)
-    with scratch(place.parent, prefix) as made:
-        yield Output(place, made, decoding)
+    try:
+        with scratch(place.parent, prefix) as made:
+            yield Output(place, made, decoding)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), out) from None  # pyarrow's has many words and no place
 
 
 def check(place: Path) -> None:

@@ -75,6 +75,12 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         "afflux spark tail tcp://127.0.0.1:7100 -r flights --out build/slices --available-now --max-rows 500 "
         "--master local[2]",
     ),
+    "spark decode": (
+        "afflux spark decode capture.pcapng --out build/tables",
+        "afflux spark decode . --out build/streams --master none --tables streams,stalls --stall 1s",
+        """afflux spark decode '*.pcapng' --out build/grants --where 'type == REQUEST_N' --partition-by protocol """
+        "--master local[2]",
+    ),
     "doctor": (
         "afflux doctor",
         "afflux doctor -o json",

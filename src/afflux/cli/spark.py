@@ -118,7 +118,7 @@ def tail(
         raise typer.Exit(INTERRUPTED)
 
 
-@spark.command(epilog=epilog("spark"))
+@spark.command(epilog=epilog("spark decode"))
 @guarded
 def decode(
     paths: Annotated[

@@ -1,0 +1,109 @@
+"""``afflux spark decode --master none``: tables without Spark, and what is refused, in one line with its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="tables need the extra capture")
+
+import pyarrow.parquet as pq
+
+from afflux.capture.output import MARK
+from afflux.capture.schemas import TABLES
+from tests.capture.test_decoding import CLIENT, SERVER
+from tests.capture.writing import Talk, pcap
+from tests.cli.running import Ran, afflux
+from tests.journal.disks import small_disk
+
+
+def decode(*words: str) -> Ran:
+    ran = afflux(["spark", "decode", "--master", "none", *words])
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "captures" / "one.pcap"
+    path.parent.mkdir()
+    path.write_bytes(pcap(Talk().whole(CLIENT, SERVER, 300)))
+    return path
+
+
+def test_tables_without_spark(capture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = decode(str(capture.parent), "--out", str(out))
+    assert (ran.code, ran.errors) == (0, "")
+    counts = json.loads(ran.out)["rows"]
+    assert counts == {table: pq.read_table(out / table).num_rows for table in TABLES}
+    assert counts["frames"] == 81
+    assert os.listdir(capture.parent) == ["one.pcap"]  # no index
+
+
+def test_some_rows_of_some_tables_in_partitions(capture: Path, tmp_path: Path) -> None:
+    words = ("--tables", "frames,streams", "--where", "type == SETUP", "--payload", "--partition-by", "type")
+    ran = decode(str(capture), "--out", str(tmp_path / "out"), *words)
+    assert (ran.code, ran.errors) == (0, "")
+    assert sorted(os.listdir(tmp_path / "out")) == [MARK, "frames", "streams"]
+    frames = pq.read_table(tmp_path / "out" / "frames")
+    assert os.listdir(tmp_path / "out" / "frames") == ["type=SETUP"]
+    assert frames.num_rows == 1 and {"metadata", "data"} <= set(frames.schema.names)
+
+
+def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
+    os.truncate(capture, capture.stat().st_size - 5)
+    assert decode(str(capture), "--out", str(tmp_path / "out")).code == 0
+    rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
+    assert [(row["kind"], row["file"]) for row in rows if row["kind"] == "damaged"] == [("damaged", str(capture))]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("missing.pcap",), 1, "missing.pcap: No such file or directory"),
+        (("empty",), 1, "the directory empty has no captures (pcap, pcapng; gzip or zstd)"),
+        (("*.pcapng",), 1, "no captures match *.pcapng"),
+        (("captures", "--tables", "frame"), 2, "--tables: there is no table 'frame'; there are frames, "),
+        (("captures", "--partition-by", "typ"), 2, "--partition-by: none of the tables has a column 'typ'"),
+        (("captures", "--where", "typ == 1"), 2, "where"),
+        (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
+        (("captures", "--out", "captures"), 2, "has files that are no capture tables: choose a new directory"),
+    ],
+)
+def test_what_is_refused(
+    words: tuple[str, ...], code: int, text: str, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    ran = decode("--out", "out", *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.errors.startswith("afflux: ") and text in ran.errors and "Traceback" not in ran.errors
+    assert sorted(os.listdir(tmp_path)) == ["captures", "empty"] and os.listdir(capture.parent) == ["one.pcap"]
+
+
+def test_tables_of_another_version_stay(capture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert decode(str(capture), "--out", str(out)).code == 0
+    (out / MARK).write_text('{"version": 99}')
+    before = sorted(out.rglob("*"))
+    ran = decode(str(capture), "--out", str(out))
+    assert (ran.code, ran.errors.count("\n")) == (2, 1)
+    assert "has tables of version 99, and this afflux writes version 1" in ran.errors
+    assert sorted(out.rglob("*")) == before
+
+
+def test_a_full_disk_leaves_the_tables_as_they_were(capture: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 0x20_0000) as disk:
+        out = disk / "out"
+        assert decode(str(capture), "--out", str(out)).code == 0
+        before = {path: path.read_bytes() if path.is_file() else b"" for path in out.rglob("*")}
+        other = disk / "other"
+        room = os.statvfs(disk)
+        other.write_bytes(bytes(room.f_bavail * room.f_frsize - 0x4000))
+        ran = decode(str(capture), "--out", str(out))
+        assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {out}: No space left on device\n")
+        assert {path: path.read_bytes() if path.is_file() else b"" for path in out.rglob("*")} == before
+        assert set(disk.iterdir()) == {out, other}
