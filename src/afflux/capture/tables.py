@@ -388,10 +388,14 @@ def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]
 def _by_side(frames: Frames, held: Ints) -> Ints:
     """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
     are missing."""
-    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
-    found[frames.packet < 0] = 0
-    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
-    found[falling, :2] = found[falling, 1::-1]
+    if not len(held):
+        return np.zeros((len(frames), 3), np.int64)
+    found = held.take(frames.packet, axis=0, mode="clip")
+    if len(frames) and frames.packet.min() < 0:
+        found[frames.packet < 0] = 0
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
+    if falling.any():
+        found[:, :2] = np.where(falling[:, None], found[:, 1::-1], found[:, :2])
     return found
 
 
