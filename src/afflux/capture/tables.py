@@ -78,6 +78,7 @@ class Analysis:
         tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        dictionaries: columns of ``frames`` with few different words are dictionary arrays.
         secrets: decrypt TLS; None for those in the captures.
         overlap: which copy of repeated bytes counts; see ``Flows``.
 
@@ -96,6 +97,7 @@ class Analysis:
         tables: Iterable[str] | None = None,
         payload: bool = False,
         stall_s: float = STALL,
+        dictionaries: bool = False,
         secrets: Secrets | None = None,
         overlap: Overlap = "first",
     ) -> None:
@@ -106,7 +108,7 @@ class Analysis:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
-        self._payload = payload
+        self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
         self._ended: list[_Watched] = []
         self.batches = FrameBatches(
@@ -159,7 +161,9 @@ class Analysis:
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
         if "frames" in self.tables and len(frames):
-            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
+            found["frames"] = [
+                frames.arrow(file=self.file, numbers=numbers, payload=self._payload, dictionaries=self._dictionaries)
+            ]
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
@@ -384,10 +388,14 @@ def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]
 def _by_side(frames: Frames, held: Ints) -> Ints:
     """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
     are missing."""
-    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
-    found[frames.packet < 0] = 0
-    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
-    found[falling, :2] = found[falling, 1::-1]
+    if not len(held):
+        return np.zeros((len(frames), 3), np.int64)
+    found = held.take(frames.packet, axis=0, mode="clip")
+    if len(frames) and frames.packet.min() < 0:
+        found[frames.packet < 0] = 0
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
+    if falling.any():
+        found[:, :2] = np.where(falling[:, None], found[:, 1::-1], found[:, :2])
     return found
 
 

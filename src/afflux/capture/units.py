@@ -80,32 +80,33 @@ class Decoding:
         """Return the schema of a table."""
         return schema(table, payload=self.payload)
 
-    def of(self, unit: Unit) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of a unit, with the names of their tables.
+    def of(self, unit: Unit, *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of a unit, with the names of their tables. ``dictionaries``: see ``Analysis``.
 
         Raises:
             CaptureError: a capture has become shorter, or is none.
             OSError: a file cannot be read.
         """
         if isinstance(unit, Path):
-            yield from self.files([unit])
+            yield from self.files([unit], dictionaries=dictionaries)
         elif isinstance(unit, FileIndex):
-            analysis = self._analysis()
+            analysis = self._analysis(dictionaries)
             analysis.until(unit.last_time, unit.path)
             if unit.problem is not None:
                 yield from analysis.damaged(unit.problem.offset, unit.problem.word, unit.problem.text).items()
         else:
-            yield from self._group(*unit)
+            yield from self._group(*unit, dictionaries)
 
-    def files(self, paths: Sequence[Path]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of the files of one capture, which are in the order of their packets.
+    def files(self, paths: Sequence[Path], *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of the files of one capture, which are in the order of their packets. ``dictionaries``: see
+        ``Analysis``.
 
         Raises:
             CaptureError: a file is no capture.
             OSError: a file cannot be read.
         """
         secrets = self._secrets() or Secrets(self.limits)
-        analysis = self._analysis(secrets)
+        analysis = self._analysis(secrets, dictionaries)
         for path in paths:
             analysis.file = str(path)
             with path.open("rb") as file:
@@ -117,15 +118,15 @@ class Decoding:
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
         yield from self._selected(analysis.end())
 
-    def _group(self, group: Group, tail: Tail) -> Iterator[tuple[str, pa.RecordBatch]]:
-        analysis = self._analysis(self._secrets())
+    def _group(self, group: Group, tail: Tail, dictionaries: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+        analysis = self._analysis(self._secrets(), dictionaries)
         for batch in group.batches():
             analysis.file = batch.file
             yield from self._selected(analysis.take(batch.packets, batch.segments))
         analysis.until(tail.time, tail.file)
         yield from self._selected(analysis.end())
 
-    def _analysis(self, secrets: Secrets | None = None) -> Analysis:
+    def _analysis(self, secrets: Secrets | None, dictionaries: bool) -> Analysis:
         return Analysis(
             self.limits,
             recognizable() if self.protocol is None else (named(self.protocol),),
@@ -135,6 +136,7 @@ class Decoding:
             stall_s=self.stall_s,
             secrets=secrets,
             overlap=self.overlap,
+            dictionaries=dictionaries and self.where is None,
         )
 
     def _secrets(self) -> Secrets | None:
