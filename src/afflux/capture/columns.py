@@ -160,7 +160,7 @@ class BatchReader:
         for number, event in enumerate(events):
             sides.setdefault(event.side, []).append(number)
         most = self._settings.limits.capture_bytes - self._settings.buffered
-        few = sum(len(event.octets) for event in events) <= most
+        few = sum([len(event.data) for event in events if isinstance(event.data, bytes)]) <= most
         lanes: dict[str, list[_Lane]] = {}
         rest: list[int] = []
         for side, numbers in sides.items():

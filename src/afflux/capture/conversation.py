@@ -25,8 +25,8 @@ from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits, reached
 from afflux.core.recognition import LOOK, Recognition, recognize
 
-_HEADS = (b"\x16\x03\x01", b"GET ")
-"What a side may begin with that is not a frame: TLS, the upgrade to WebSocket."
+_HEADS = frozenset(head[:size] for head in (b"\x16\x03\x01", b"GET ") for size in range(1, len(head) + 1))
+"What may be the beginning of a side that is no frame: of TLS, or of the upgrade to WebSocket."
 _MOST_KINDS = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
 _BEGINNINGS = 256
@@ -318,7 +318,7 @@ class Conversation:
             return
         for client in clients:
             start = self._starts.get(client, b"")
-            waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)
+            waiting |= start in _HEADS
             if tls.begins(start):
                 self._encrypted(client, start, final)
                 return
@@ -390,6 +390,8 @@ class Conversation:
     def _forced(self) -> tuple[ProtocolEntry | None, bool]:
         """Return the protocol given for a port of the connection, and the direction of the server."""
         ports, connection = self.settings.ports, self.connection
+        if not ports:
+            return None, False
         for server, end in ((True, connection.low), (False, connection.high)):
             if end[2] in ports and self._opener in (None, not server):
                 return ports[end[2]], server
