@@ -126,8 +126,9 @@ class Flows:
     def finish(self, connection: Connection, packet: int = -1) -> None:
         """End a connection: missing bytes are gaps."""
         for rising, half in connection.halves.items():
-            self.too_much(-half.size)
-            self.hand_over(connection, rising, half.skip_all(), packet)
+            if half.waiting:
+                self.too_much(-half.size)
+                self.hand_over(connection, rising, half.skip_all(), packet)
             self._forget(half)
             connection.consumer.end(rising, packet)
 
@@ -208,7 +209,8 @@ class Flows:
         return self._recent.get(half, b"")
 
     def _forget(self, half: Half) -> None:
-        self._recent_bytes -= len(self._recent.pop(half, b""))
+        if half in self._recent:
+            self._recent_bytes -= len(self._recent.pop(half))
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""

@@ -167,16 +167,28 @@ class Analysis:
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
+        self._closed(found, frames, numbers, final)
+        return {table: _joined(batches) for table, batches in found.items()}
+
+    def _closed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints, final: bool) -> None:
+        """Add what the end of connections brings."""
         ended, self._ended[:] = list(self._ended), []
+        parts: list[Findings] = []
+        made: dict[str, list[dict[str, Any]]] = {"connections": [], "violations": []}
         for conversation in ended:
             connection = conversation.connection
             seen = self._windows.seen(connection.key, connection.time, self.last, forget=True)
             sides = (0, 0) if seen is None else _sides(conversation, seen.held)
             end = self.last if final or seen is None else seen.last
             findings, ending = self.ledger.close(conversation, end, sides, whole=not final)
-            self._found(found, findings, frames, numbers)
-            self._connection(found, conversation, ending, seen, final)
-        return {table: _joined(batches) for table, batches in found.items()}
+            if findings is not None:
+                parts.append(findings)
+            self._connection(made, conversation, ending, seen, final)
+        if parts:
+            self._found(found, Findings.joined(parts), frames, numbers)
+        for table, rows_made in made.items():
+            if rows_made:
+                found.setdefault(table, []).extend(self._rows(table, rows_made).values())
 
     def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
         """Convert findings to rows of the tables that are wanted."""
@@ -231,21 +243,20 @@ class Analysis:
         }
 
     def _connection(
-        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
-        final: bool,
+        self, made: dict[str, list[dict[str, Any]]], conversation: _Watched, ending: Ending | None,
+        seen: Seen | None, final: bool,
     ) -> None:  # fmt: skip
-        """Add the row of a connection that has ended."""
+        """Add the rows of a connection that has ended."""
         connection = conversation.connection
         if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
-            made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                              reason=conversation.text, file=conversation.file)  # fmt: skip
-            found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
-        if "connections" not in self.tables:
-            return
-        made = _connection_row(conversation, ending, seen, final)
-        made["closed"] = _micros(seen.last if seen is not None else self.last)
-        made["file"] = conversation.file
-        found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
+            wrong = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
+                               reason=conversation.text, file=conversation.file)  # fmt: skip
+            made["violations"].append(wrong)
+        if "connections" in self.tables:
+            row = _connection_row(conversation, ending, seen, final)
+            row["closed"] = _micros(seen.last if seen is not None else self.last)
+            row["file"] = conversation.file
+            made["connections"].append(row)
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
         import pyarrow as pa

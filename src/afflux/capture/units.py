@@ -90,7 +90,7 @@ class Decoding:
         if isinstance(unit, Path):
             yield from self.files([unit], dictionaries=dictionaries)
         elif isinstance(unit, FileIndex):
-            analysis = self._analysis(dictionaries)
+            analysis = self._analysis(None, dictionaries)
             analysis.until(unit.last_time, unit.path)
             if unit.problem is not None:
                 yield from analysis.damaged(unit.problem.offset, unit.problem.word, unit.problem.text).items()
