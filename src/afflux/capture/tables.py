@@ -28,7 +28,7 @@ from afflux.capture.schemas import TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import explained
+from afflux.capture.wording import explained, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -209,9 +209,16 @@ class Analysis:
         made = []
         for row, (rule, reason) in frames.errors.items():
             kind = "lost" if rule == "lost" or reason.startswith("cut off") else "malformed"
-            name = frames.kinds[frames.kind[row]].name
+            protocol = frames.conversations[frames.conn[row]].protocol
             made.append(
-                self._place(frames, numbers, row) | {"type": name, "rule": rule, "reason": reason, "kind": kind}
+                self._place(frames, numbers, row)
+                | {
+                    "type": frames.kinds[frames.kind[row]].name,
+                    "rule": rule,
+                    "reason": reason,
+                    "expected": readable(protocol, rule) if kind == "malformed" else None,
+                    "kind": kind,
+                }
             )
         found.setdefault("violations", []).extend(self._rows("violations", made).values())
 
