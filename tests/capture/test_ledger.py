@@ -165,6 +165,19 @@ def test_what_may_cross_breaks_no_rule() -> None:
     assert "violations" not in found
 
 
+def test_connections_without_data_have_rows_if_both_sides_opened_them() -> None:
+    """PC-10: a flood of SYNs adds none."""
+    ends = [Talk(("10.0.0.1", 10_000 + number)) for number in range(3)]
+    whole = [packet for talk in ends[:2] for packet in talk.open()] + ends[0].close()
+    flood = [Talk(("10.0.0.2", 10_000 + number)).open()[0] for number in range(50)]
+    found = tables(pcap([*whole, *flood, *packets([(0, True, SETUP)], ends[2])]))["connections"]
+    assert sorted(brief(found, "client", "content", "closing", "one_way", "client_bytes", "client_packets")) == [
+        ("10.0.0.1:10000", "no data", "fin", False, 0, 3),
+        ("10.0.0.1:10001", "no data", "open", False, 0, 2),
+        ("10.0.0.1:10002", "rsocket", "fin", True, len(SETUP), 4),
+    ]
+
+
 def test_a_malformed_frame_is_a_violation() -> None:
     found = told((0, True, SETUP + bytes.fromhex("000006 00000001 1100")))
     assert brief(found["violations"], *WRONG) == [("R-7", ">", "REQUEST_RESPONSE", 1, "malformed")]
