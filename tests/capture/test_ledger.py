@@ -17,7 +17,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.jmux import frames as jmux
 from afflux.protocols.limit import frames as limit
 from afflux.protocols.reactivesocket import frames as reactivesocket
-from afflux.protocols.registry import named
+from afflux.protocols.registry import PROTOCOLS, named
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import Engine
 from afflux.protocols.rsocket import frames as wire
@@ -25,6 +25,7 @@ from afflux.protocols.rsocket.metadata import compose
 from afflux.protocols.rsocket_draft import frames as draft
 from tests.capture.tabling import LEASING, SETUP, asks, brief, complete, grant, item, packets, tables, told
 from tests.capture.writing import Talk, pcap
+from tests.protocols.test_dissectors import TO_CLIENT, stream, vectors
 
 STREAM = ("stream", "kind", "requester", "history", "items_in", "items_out", "granted_in", "granted_out", "ended")
 WRONG = ("rule", "dir", "type", "stream", "kind")
@@ -164,9 +165,41 @@ def test_what_may_cross_breaks_no_rule() -> None:
     assert "violations" not in found
 
 
+def test_connections_without_data_have_rows_if_both_sides_opened_them() -> None:
+    """PC-10: a flood of SYNs adds none."""
+    ends = [Talk(("10.0.0.1", 10_000 + number)) for number in range(3)]
+    whole = [packet for talk in ends[:2] for packet in talk.open()] + ends[0].close()
+    flood = [Talk(("10.0.0.2", 10_000 + number)).open()[0] for number in range(50)]
+    found = tables(pcap([*whole, *flood, *packets([(0, True, SETUP)], ends[2])]))["connections"]
+    assert sorted(brief(found, "client", "content", "closing", "one_way", "client_bytes", "client_packets")) == [
+        ("10.0.0.1:10000", "no data", "fin", False, 0, 3),
+        ("10.0.0.1:10001", "no data", "open", False, 0, 2),
+        ("10.0.0.1:10002", "rsocket", "fin", True, len(SETUP), 4),
+    ]
+
+
 def test_a_malformed_frame_is_a_violation() -> None:
     found = told((0, True, SETUP + bytes.fromhex("000006 00000001 1100")))
     assert brief(found["violations"], *WRONG) == [("R-7", ">", "REQUEST_RESPONSE", 1, "malformed")]
+    assert found["violations"][0]["expected"].startswith("send all fields")
+
+
+@pytest.mark.parametrize("name", [*PROTOCOLS])
+def test_what_would_have_been_right_is_told_for_every_malformed_frame(name: str) -> None:
+    """Frames with changed bytes. What is cut off, or too large to be shown, may have been right."""
+    random_ = random.Random(14)
+    entry = named(name)
+    frames = [stream(name, vector) for vector in vectors(name) if vector["direction"] not in TO_CLIENT]
+    file = []
+    for number in range(300):
+        data = bytearray(random_.choice(frames))
+        for _ in range(random_.randint(1, 3)):
+            data[random_.randrange(len(data))] = random_.choice((0, 1, 255, random_.randrange(256)))
+        file += packets([(0, True, frames[0] + bytes(data))], Talk(("10.0.0.1", 10_000 + number)))
+    rows = tables(pcap(file), tables=["violations"], entries=(entry,), ports={7000: entry})["violations"]
+    broken = [row for row in rows if row["kind"] == "malformed" and "not shown" not in row["reason"]]
+    assert broken
+    assert {(row["rule"], row["reason"]) for row in broken if not row["expected"]} == set()
 
 
 def test_missing_bytes_prove_nothing_about_credit() -> None:

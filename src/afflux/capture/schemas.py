@@ -84,7 +84,9 @@ CONNECTIONS: Final = (
     _CONN,
     Column("file", "string", "The capture file with its first packet."),
     Column("protocol", "string", "The protocol; null if it is none of ours."),
-    Column("content", "string", "What the connection contains, in words."),
+    Column(
+        "content", "string", "What the connection has, in words: `no data` if both sides opened it and sent nothing."
+    ),
     Column("client", "string", "The side that opened it, `address:port`; the lower address if that is unknown."),
     Column("server", "string", "The other side."),
     Column("opened", "timestamp", "The time of its first packet."),

@@ -16,6 +16,7 @@ import numpy as np
 
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
+from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
@@ -28,7 +29,7 @@ from afflux.capture.schemas import TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import explained
+from afflux.capture.wording import explained, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -40,6 +41,8 @@ __all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
 
 CHUNK: Final = 0x20_0000
 "Bytes of a file in a batch."
+_TOGETHER: Final = 1_024
+"Connections without data whose rows are made together."
 STALL: Final = 0.1
 "Seconds without an item that are a stall, by default."
 
@@ -140,7 +143,16 @@ class Analysis:
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
-        return self._tables(self.batches.end(), np.empty(0, np.int64), None, final=True)
+        empty = self._empty() if "connections" in self.tables else []
+        numbers = np.empty(0, np.int64)
+        parts = [self._tables(self.batches.end(), numbers, None, final=True)]
+        flows = self.batches.flows
+        for start in range(0, len(empty), _TOGETHER):
+            for key, opening in empty[start : start + _TOGETHER]:
+                flows.retire(key, flows.open(key, opening, opening.time), -1)
+            parts.append(self._tables(self.batches.end(), numbers, None, final=True))
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: _joined([part[name] for part in parts if name in part]) for name in names}
 
     def until(self, time: int, file: str) -> None:
         """The capture ends in this file, at this time in nanoseconds, although other packets came last."""
@@ -151,6 +163,16 @@ class Analysis:
         """Return the row for a file that could not be read to its end."""
         return self._rows("violations", [_violation(None, self.last, kind="damaged", rule=rule, reason=reason,
                                                     file=self.file, file_offset=problem_offset)])  # fmt: skip
+
+    def _empty(self) -> list[tuple[Key, Opening]]:
+        """Return the connections that were opened by both sides, and have no data. Those that only one side has tried
+        to open have no rows: a capture may have millions."""
+        found = []
+        for key in self._windows.quiet():
+            entry = self.batches.flows.find(key)
+            if isinstance(entry, Opening) and min(entry.initial) >= 0:
+                found.append((key, entry))
+        return found
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -223,9 +245,16 @@ class Analysis:
         made = []
         for row, (rule, reason) in frames.errors.items():
             kind = "lost" if rule == "lost" or reason.startswith("cut off") else "malformed"
-            name = frames.kinds[frames.kind[row]].name
+            protocol = frames.conversations[frames.conn[row]].protocol
             made.append(
-                self._place(frames, numbers, row) | {"type": name, "rule": rule, "reason": reason, "kind": kind}
+                self._place(frames, numbers, row)
+                | {
+                    "type": frames.kinds[frames.kind[row]].name,
+                    "rule": rule,
+                    "reason": reason,
+                    "expected": readable(protocol, rule) if kind == "malformed" else None,
+                    "kind": kind,
+                }
             )
         found.setdefault("violations", []).extend(self._rows("violations", made).values())
 
@@ -370,7 +399,7 @@ def _connection_row(
         "server": end_text(ends[1]),
         "opened": _micros(connection.time),
         "closing": closing,
-        "one_way": not all(octets),
+        "one_way": (octets[0] > 0) is not (octets[1] > 0),
         "client_bytes": octets[1],
         "server_bytes": octets[0],
         "client_packets": packets[1],

@@ -264,6 +264,13 @@ class Windows:
             self._free.append(row)
         return made
 
+    def quiet(self) -> list[Key]:
+        """Return the ends of the connections on which both sides acknowledged the other one, and none sent data."""
+        rows = np.fromiter(self._rows.values(), np.int64, len(self._rows))
+        state = self._table[rows]
+        idle = (state[:, ACKED : ACKED + 2] >= 0).all(axis=1) & (state[:, SENT : SENT + 2] == 0).all(axis=1)
+        return [key for key, one in zip(self._rows, idle.tolist(), strict=True) if one]
+
     def _follow(self, found: Segments, rows: Ints, time: Ints, out: Table, start: int, stop: int) -> None:
         if start == stop:
             return

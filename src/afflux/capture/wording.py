@@ -10,7 +10,7 @@ from afflux.core.meanings import Broken, StreamKind
 if TYPE_CHECKING:
     from afflux.capture.ledger import Wrong
 
-__all__ = ["explained"]
+__all__ = ["explained", "readable"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -44,3 +44,8 @@ def explained(
     if wrong.case is Broken.CREDIT and protocol is not None and protocol.meanings and protocol.meanings.octets:
         reason = f"{wrong.second} bytes with credit for {wrong.first}"
     return rule, reason, expected
+
+
+def readable(protocol: ProtocolEntry | None, rule: str) -> str | None:
+    """Return what would have been right where a frame that breaks this rule cannot be read; None if that is unknown."""
+    return protocol.meanings.readable.get(rule) if protocol is not None and protocol.meanings is not None else None

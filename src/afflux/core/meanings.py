@@ -150,6 +150,8 @@ class Meanings:
     "By the name of the frame."
     rules: Mapping[Broken, Rule]
     "The rule for each case that the protocol forbids; the observer does not look for the others."
+    readable: Mapping[str, str] = field(default_factory=dict)
+    "What would have been right where a frame cannot be read, by the number of the rule."
     route: Callable[[bytes | None, Mapping[str, Any]], str | None] = lambda *_: None
     "Returns the name that the opening frame asks for, from its metadata and its other fields; None for none."
     routed: bool = False

@@ -6,11 +6,14 @@ from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Rule, StreamKind
 
-__all__ = ["FRAMES", "rules"]
+__all__ = ["COMPLETE", "FRAMES", "KNOWN", "rules"]
 
 _PART: Final = {"F": Act.FOLLOWS}
 _OPENS: Final = Act.OPEN | Act.ITEM
 _CONNECTION: Final = Act.CONNECTION
+
+KNOWN: Final = "send a frame type of the protocol, or set I so that it may be skipped"
+COMPLETE: Final = "send all fields of the frame's type, with lengths that fit into the frame"
 
 FRAMES: Final[dict[str, Meaning]] = {
     "SETUP": Meaning("s", _CONNECTION | Act.FIRST | Act.CLIENT, flags={"L": Act.LEASES}),

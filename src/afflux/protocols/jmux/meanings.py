@@ -35,5 +35,10 @@ MEANINGS: Final = Meanings(
         Broken.SIDE: ("R-17", "leave this message to the other side"),
     },
     octets=True,
+    readable={
+        "R-3": "begin the connection with the header of this side",
+        "R-9": "begin a message with a first byte that the protocol defines",
+        "R-10": "write reserved bytes as 0",
+    },
 )
 "What the messages mean."

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
+from afflux.protocols.family.meanings import COMPLETE, KNOWN
 
 __all__ = ["MEANINGS"]
 
@@ -34,5 +35,6 @@ MEANINGS: Final = Meanings(
     one=True,
     credit=False,
     together=True,
+    readable={"R-8": KNOWN, "R-10": COMPLETE},
 )
 "What the frames mean. The route is the name of the channel."

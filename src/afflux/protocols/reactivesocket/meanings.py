@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
-from afflux.protocols.family.meanings import FRAMES, rules
+from afflux.protocols.family.meanings import COMPLETE, FRAMES, KNOWN, rules
 
 __all__ = ["MEANINGS"]
 
@@ -39,5 +39,6 @@ MEANINGS: Final = Meanings(
     odd=False,
     free=True,
     together=True,
+    readable={"R-2": "count the whole frame in its length, which is at least 12", "R-6": COMPLETE, "R-9": KNOWN},
 )
 "What the frames mean. An id may be used again after its stream has ended (R-13)."

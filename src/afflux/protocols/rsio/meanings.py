@@ -47,5 +47,12 @@ MEANINGS: Final = Meanings(
     },
     route=_publisher,
     own_ids=True,
+    readable={
+        "R-4": "send varints of at most 64 bits",
+        "R-6": "write texts as UTF-8",
+        "R-7": "stay within the lengths and counts that the receiver accepts",
+        "R-17": "send a message type of the protocol, or of an extension that both sides have declared",
+        "R-39": "confirm the subscription with its element size before packed elements",
+    },
 )
 "What the messages mean. The route is the name of the publisher."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
-from afflux.protocols.family.meanings import FRAMES, rules
+from afflux.protocols.family.meanings import COMPLETE, FRAMES, KNOWN, rules
 
 __all__ = ["MEANINGS"]
 
@@ -40,5 +40,6 @@ MEANINGS: Final = Meanings(
     odd=True,
     ordered=True,
     free=True,
+    readable={"R-5": KNOWN, "R-7": COMPLETE},
 )
 "What the frames mean."
