@@ -241,7 +241,8 @@ class _Batch:
         if isinstance(connection, Connection):
             if connection.consumer.idle and not special[rows[0].first : rows[-1].stop].any():
                 return
-            if connection.consumer.settled and self._plain(connection, rows):
+            consumer = connection.consumer
+            if consumer.settled and not consumer.idle and self._plain(connection, rows):
                 self._in_order(key, connection, rows, [row.first for row in rows], order)
                 return
         elif (connection is None or connection.closed) and self._fresh(rows, order):
