@@ -13,10 +13,10 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 
+from afflux.capture.bulk import Bulk, Row
 from afflux.capture.connections import Conflict, Connection, Consumer, Entry, Key, Opening, ends_of, keys_of
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
@@ -29,29 +29,6 @@ _RECENT = 0x4000
 "Delivered bytes of a direction that are remembered, to compare retransmissions with."
 _MOST_CONFLICTS = 1_024
 "Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
-
-
-class _Row(NamedTuple):
-    """The segments of one direction in a batch."""
-
-    half: int
-    "The direction: twice the number of the pair of ends, and whether it is rising."
-    first: int
-    "Where they are in the order of delivery."
-    stop: int
-    single: bool
-    "Whether each is handled by itself."
-    seq: int
-    "The first sequence number."
-    begins: bool
-    "They begin with a SYN."
-    finishes: bool
-    "They end with a FIN."
-
-    @property
-    def rising(self) -> bool:
-        """The direction; see ``Segments``."""
-        return bool(self.half & 1)
 
 
 class Flows:
@@ -221,24 +198,6 @@ class Flows:
         return _waits(self._table.get(key))
 
 
-class _Bulk:
-    """Segments as lists, in the order in which they are delivered."""
-
-    __slots__ = ("block", "numbers", "packets", "sizes", "starts", "stops")
-
-    def __init__(self, found: Segments, order: Ints) -> None:
-        starts, sizes = found.at[order], found.size[order]
-        self.block = memoryview(found.block)
-        self.numbers: list[int] = order.tolist()
-        "Their numbers in the batch."
-        self.sizes: list[int] = sizes.tolist()
-        self.starts: list[int] = starts.tolist()
-        "Where the data begins in the block."
-        self.stops: list[int] = (starts + sizes).tolist()
-        "Where it ends there."
-        self.packets: list[int] = found.index[order].tolist()
-
-
 class _Batch:
     """The delivery of one batch."""
 
@@ -249,7 +208,7 @@ class _Batch:
         self._keys = keys
         self._flow = flow
         self._rows: list[tuple[int, ...]] = []
-        self._bulks: _Bulk | None = None
+        self._bulks: Bulk | None = None
         self._all: list[Ints] = []
 
     def deliver(self, order: Ints, half: Ints, special: Ints) -> None:
@@ -265,15 +224,15 @@ class _Batch:
         broken[1:] |= same & ((seq[1:] != after[:-1]) | syn[1:] | fin[:-1])
         single = np.logical_or.reduceat(broken, starts)
         columns = (half[starts], starts, stops, single, seq[starts], syn[starts], fin[stops - 1])
-        queued: list[_Row] = []
-        for row in map(_Row._make, zip(*(column.tolist() for column in columns), strict=True)):
+        queued: list[Row] = []
+        for row in map(Row._make, zip(*(column.tolist() for column in columns), strict=True)):
             if queued and queued[0].half >> 1 != row.half >> 1:
                 self._connection(queued, order, special)
                 queued = []
             queued.append(row)
         self._connection(queued, order, special)
 
-    def _connection(self, rows: list[_Row], order: Ints, special: Ints) -> None:
+    def _connection(self, rows: list[Row], order: Ints, special: Ints) -> None:
         """Deliver the segments of one connection: one or two directions."""
         number = rows[0].half >> 1
         key = self._keys[number]
@@ -282,7 +241,8 @@ class _Batch:
         if isinstance(connection, Connection):
             if connection.consumer.idle and not special[rows[0].first : rows[-1].stop].any():
                 return
-            if connection.consumer.settled and self._plain(connection, rows):
+            consumer = connection.consumer
+            if consumer.settled and not consumer.idle and self._plain(connection, rows):
                 self._in_order(key, connection, rows, [row.first for row in rows], order)
                 return
         elif (connection is None or connection.closed) and self._fresh(rows, order):
@@ -295,7 +255,7 @@ class _Batch:
         while place < len(numbers):
             place, connection = self._next(key, connection, numbers, place)
 
-    def _fresh(self, rows: list[_Row], order: Ints) -> bool:
+    def _fresh(self, rows: list[Row], order: Ints) -> bool:
         """Whether the segments of a new connection are in order, data or a FIN among them, and after all SYNs."""
         for row in rows:
             if row.single or not row.begins:
@@ -304,7 +264,7 @@ class _Batch:
         after = [numbers[row.first + 1] for row in rows if row.first + 1 < row.stop]
         return bool(after) and max(numbers[row.first] for row in rows) < min(after)
 
-    def _begun(self, key: Key, entry: Entry | None, rows: list[_Row], order: Ints) -> Connection:
+    def _begun(self, key: Key, entry: Entry | None, rows: list[Row], order: Ints) -> Connection:
         """Begin a connection with its SYNs."""
         bulk, flags = self._bulk(order), self._found.flags
         opening = entry if isinstance(entry, Opening) else None
@@ -314,7 +274,7 @@ class _Batch:
             opening = self._flows.opening(key, opening, row.rising, row.seq, answer, time)
         return self._flows.open(key, opening, 0)
 
-    def _unsettled(self, key: Key, connection: Connection, rows: list[_Row], order: Ints) -> int:
+    def _unsettled(self, key: Key, connection: Connection, rows: list[Row], order: Ints) -> int:
         """Deliver the segments of a new connection, the first ones in the order of the capture until its consumer has
         settled. Return the segment from which on they must be handled one by one; -1 for none."""
         numbers, consumer = self._bulk(order).numbers, connection.consumer
@@ -333,7 +293,7 @@ class _Batch:
             self._in_order(key, connection, rows, places, order)
         return -1
 
-    def _in_order(self, key: Key, connection: Connection, rows: list[_Row], places: list[int], order: Ints) -> None:
+    def _in_order(self, key: Key, connection: Connection, rows: list[Row], places: list[int], order: Ints) -> None:
         """Deliver segments that continue their directions, each from a place on, and then their FINs."""
         bulk, ends = self._bulk(order), list[tuple[int, bool]]()
         for row, place in zip(rows, places, strict=True):
@@ -399,7 +359,7 @@ class _Batch:
             self._all = np.split(order, np.flatnonzero(np.diff(self._flow[order])) + 1)
         return self._all[flow]
 
-    def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
+    def _plain(self, connection: Connection, rows: list[Row]) -> bool:
         """Whether all segments continue their directions, and no bytes wait."""
         halves = connection.halves
         if halves[False].waiting or halves[True].waiting:
@@ -410,10 +370,10 @@ class _Batch:
                 return False
         return True
 
-    def _bulk(self, order: Ints) -> _Bulk:
+    def _bulk(self, order: Ints) -> Bulk:
         """The segments as lists."""
         if self._bulks is None:
-            self._bulks = _Bulk(self._found, order)
+            self._bulks = Bulk(self._found, order)
         return self._bulks
 
     def _piece(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
