@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-spark bench-floods chaos spark-versions interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -56,6 +56,7 @@ bench: $(VENV)/bench-ready ## measure afflux and its peers, into benchmarks/resu
 bench-smoke: $(VENV)/bench-ready ## run every benchmark for a moment, to check that it works
 	@$(BIN)/python -m benchmarks --smoke
 	@$(BIN)/python -m benchmarks.spark --smoke
+	@$(BIN)/python -m benchmarks.capture --smoke
 
 bench-many: setup ## measure 10,000 connections, 10,000 streams and several workers, into benchmarks/many.json and docs (3 minutes)
 	@$(BIN)/python -m benchmarks.many
@@ -68,6 +69,9 @@ bench-credit: setup ## compare the adaptive window with fixed ones, into benchma
 
 bench-spark: setup ## measure reading, relaying, writing, delays, memory and executors with Spark, into benchmarks/spark.json and docs (half an hour)
 	@$(BIN)/python -m benchmarks.spark
+
+bench-captures: setup ## measure captures into Parquet tables, with and without Spark, into benchmarks/captures.json and docs (10 minutes)
+	@$(BIN)/python -m benchmarks.capture
 
 bench-floods: setup ## measure what a flood costs a server and its other clients, into benchmarks/floods.json (2 minutes)
 	@$(BIN)/python -m benchmarks.floods

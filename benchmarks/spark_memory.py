@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from benchmarks.relay import _process
 
-__all__ = ["SHARE", "SPARE_MIB", "Slow", "fitted", "main"]
+__all__ = ["SHARE", "SPARE_MIB", "Slow", "descendants", "fitted", "kind_of", "main"]
 
 SHARE: Final = 0.05
 "The growth that counts as flat, as a share of the mean."
@@ -157,13 +157,14 @@ def _until_running(query: Any) -> None:
 def _sizes(named: dict[int, str]) -> dict[str, float]:
     """Return the bytes of memory of the largest process of each kind: the named ones, and the descendants of this."""
     found: dict[str, float] = {}
-    for pid, kind in [*named.items(), *((pid, _kind(pid)) for pid in _descendants(os.getpid()) if pid not in named)]:
+    for pid, kind in [*named.items(), *((pid, kind_of(pid)) for pid in descendants(os.getpid()) if pid not in named)]:
         if kind:
             found[kind] = max(found.get(kind, 0.0), _resident(pid))
     return {kind: size for kind, size in found.items() if size}
 
 
-def _kind(pid: int) -> str:
+def kind_of(pid: int) -> str:
+    """Return what a process of Spark is; an empty text if it is none."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -178,7 +179,8 @@ def _resident(pid: int) -> float:
         return 0.0
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
+    """Yield the processes below one."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

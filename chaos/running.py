@@ -26,6 +26,8 @@ __all__ = ["Outcome", "run_cells"]
 
 BATCHES = 10
 "Batches of a run."
+_IN_TASKS = ("worker", "executor")
+"Victims that read only if the batches have several ranges: the reader reads small batches itself."
 _STRUCK = 4
 "The batch in which the fault strikes."
 _HELD_S = 3.0
@@ -146,6 +148,8 @@ class _Run:
         await self._serve(stack, "peer", [*_AFFLUX, "serve", address, "--demo", *journal])
         remote = await self._behind(stack, address)
         options = {"uri": remote, "requestData": asked, "maxRowsPerBatch": str(-(-self._rows // BATCHES))}
+        if self._cell.victim in _IN_TASKS:
+            options["partitions"] = "2"
         if self._cell.pipeline != "source":
             relay = f"tcp://127.0.0.1:{free_port()}"
             store = str(self._place / "relay")
@@ -153,7 +157,8 @@ class _Run:
                 store = await self._jetstream(stack)
             origin = ["--from", remote, "-d", asked, "--replays"]
             await self._serve(stack, "relay", [*_AFFLUX, "relay", *origin, "--journal", store, "--listen", relay])
-            options = {"uri": relay, "maxRowsPerBatch": options["maxRowsPerBatch"]}
+            del options["requestData"]
+            options["uri"] = relay
         return {"kind": "read", "options": options, "table": str(self._table)}
 
     async def _serve(self, stack: AsyncExitStack, name: str, command: list[str], ready: bytes = b"ready ") -> None:

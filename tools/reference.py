@@ -127,7 +127,7 @@ _PARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 "Topics of the names of ``afflux``, by the module that each comes from."
 
-_MODULES = ("bench", "codecs", "middleware", "journal")
+_MODULES = ("bench", "capture", "codecs", "middleware", "journal")
 "Public modules that are not among the names of ``afflux``."
 
 _ENGINES = ("afflux.core.engine", "afflux.core.events", "afflux.protocols.rsocket")

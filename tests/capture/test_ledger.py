@@ -1,4 +1,7 @@
-"""Streams, credit, stalls and broken rules: what conversations of known truth become, on every protocol."""
+"""Streams, credit, stalls and broken rules: what conversations of known truth become, on every protocol.
+
+Rule numbers are RSocket's, but for the tests of other protocols, which name theirs.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +207,7 @@ def test_reactivesocket() -> None:
     def sent(frame: Any) -> bytes:
         return bytes(frame.encode(prefixed=True))
 
-    kind = reactivesocket
+    kind = reactivesocket  # Rule numbers are ReactiveSocket's.
     found = told(
         (0, True, sent(kind.Setup()) + sent(kind.RequestSub(stream=2, initial_n=2))),
         (0, False, sent(kind.Response(stream=2, data=b"1")) * 3),
@@ -238,6 +241,7 @@ def test_the_draft() -> None:
 
 
 def test_jmux_counts_bytes() -> None:
+    """Rule numbers are Jmux's."""
     header = jmux.ClientConnectionHeader(initial_ration=1).encode()
     answer = jmux.ServerConnectionHeader(initial_ration=2).encode()
     found = told(
@@ -258,6 +262,7 @@ def test_jmux_counts_bytes() -> None:
 
 
 def test_rsio_has_ids_of_both_sides() -> None:
+    """Rule numbers are rsio's."""
     subscribe = rsio.Subscribe(publisher="ticks", subscriber=1, initial_demand=2).encode()
     found = told(
         (0, True, rsio.ClientHello().encode() + subscribe),

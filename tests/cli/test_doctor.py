@@ -58,6 +58,13 @@ def test_every_package_is_in_the_extra_it_names() -> None:
         assert name in [re.split(r"[^\w-]", requirement)[0] for requirement in extras[extra]]
 
 
+def test_every_extra_is_in_the_list() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for_users = extras.keys() - {"all", "bench", "docs", "dev", "java"}
+    assert for_users == {extra for _, extra, _ in doctor.PACKAGES}
+    assert "java" in looked()
+
+
 def test_its_outputs_agree() -> None:
     lines = [json.loads(line) for line in afflux("doctor").stdout.splitlines()]
     assert json.loads(afflux("doctor -o json").stdout) == lines

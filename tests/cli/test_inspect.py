@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from afflux.capture import write_tables
 from afflux.capture.schemas import TABLES
+from afflux.cli import inspecting
+from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
+from tests.capture.tlspeers import Certificates, TlsTalk
 from tests.capture.writing import Talk, pcap
-from tests.cli.running import afflux
+from tests.cli.running import afflux, here
 
 SAID = [
     (0, True, SETUP + asks(1, 1, metadata=compose(route="prices.\x1b[31meur"))),
@@ -98,6 +102,82 @@ def test_options_choose_rows(capture: Path) -> None:
     assert not rows("--conn", "Cnone")
 
 
+def two_streams(tmp_path: Path) -> Path:
+    """Stream 1 with the route slow waits for credit, stream 3 with the route fast is cancelled."""
+    path = tmp_path / "two.pcap"
+    composite = {"metadata_mime": "message/x.rsocket.composite-metadata.v0"}
+    setup = wire.Setup(**composite).encode(prefixed=True)
+    slow = asks(1, 1, metadata=compose(route="slow"))
+    fast = asks(3, 4, metadata=compose(route="fast"))
+    said = [(0, True, setup + slow + fast), (0, False, item(1) + item(3)), (1, True, grant(1, 2))]
+    said += [(0, True, wire.Cancel(stream=3).encode(prefixed=True)), (0, False, item(1) + complete(1))]
+    path.write_bytes(pcap(packets(said)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("where", "streams"),
+    [
+        ("type == REQUEST_N", {1}),
+        ("type == CANCEL or n == 2", {1, 3}),
+        ('route == "fast"', {3}),
+        ("type == KEEPALIVE", set()),
+    ],
+)
+@pytest.mark.parametrize("kind", ["capture", "tables"])
+def test_a_filter_selects_streams(kind: str, where: str, streams: set[int], tmp_path: Path) -> None:
+    path = two_streams(tmp_path)
+    if kind == "tables":
+        write_tables([str(path)], str(tmp_path / "tables"))
+        path = tmp_path / "tables"
+    ran = here("inspect", str(path), "--where", where)
+    rows = [json.loads(line) for line in ran.out.splitlines()]
+    for table in ("streams", "stalls"):
+        assert {row["stream"] for row in rows if row["table"] == table} == streams
+    assert len([row for row in rows if row["table"] == "connections"]) == bool(streams)
+
+
+def test_a_directory_of_tables_has_the_rows_of_its_capture(capture: Path, tmp_path: Path) -> None:
+    write_tables([str(capture)], str(tmp_path / "tables"), partition_by=["protocol"])
+    given = [here("inspect", str(path)).out.splitlines() for path in (capture, tmp_path / "tables")]
+    assert sorted(given[0]) == sorted(given[1])
+    text = [on_a_terminal("inspect", str(path)).splitlines() for path in (capture, tmp_path / "tables")]
+    assert text[0][1:] == text[1][1:]
+    assert here("inspect", str(tmp_path / "tables"), "--strict").code == 5
+
+
+def test_the_key_log_and_the_copy_that_counts(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
+    talk = TlsTalk(Certificates(tmp_path), tmp_path / "keys.log", protocols=("rsocket",))
+    for _, client, data in SAID:
+        talk.send(client, data)
+    path = tmp_path / "tls.pcap"
+    path.write_bytes(pcap(talk.close()))
+
+    def protocols(*words: str) -> list[str | None]:
+        ran = here("inspect", "--table", "connections", str(path), *words)
+        return [json.loads(line)["protocol"] for line in ran.out.splitlines()]
+
+    assert protocols() == [None]
+    assert protocols("--keylog", str(tmp_path / "keys.log")) == ["rsocket"]
+
+
+@pytest.mark.parametrize(("words", "size"), [((), 4), (("--overlap", "last"), 9)])
+def test_the_copy_that_counts(words: tuple[str, ...], size: int, tmp_path: Path) -> None:
+    """PC-07. Two copies of bytes that wait for the ones before differ in their frames."""
+    talk = Talk()
+    found = [*talk.open(), *talk.send(True, SETUP + asks(1))]
+    short, long = item(1, b"four") + item(1, b""), item(1, b"nine bytes"[:9])
+    at = 0
+    found += [talk.packet(False, at + 1, short[1 : len(long)]), talk.packet(False, at + 1, long[1:])]
+    found.append(talk.packet(False, at, long[:1]))
+    path = tmp_path / "copies.pcap"
+    path.write_bytes(pcap(found))
+    ran = here("inspect", "--table", "streams", str(path), *words)
+    (row,) = [json.loads(line) for line in ran.out.splitlines()]
+    assert row["bytes_in"] == size
+
+
 def test_strict_exits_with_5(capture: Path, tmp_path: Path) -> None:
     ran = afflux(["inspect", "--strict", str(capture)])
     assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 1")
@@ -123,12 +203,36 @@ def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
         (["--table", "frames2", "-o", "csv"], "there is no table 'frames2'"),
         (["-d", "x"], "-d expects PORT=NAME"),
         (["-o", "hex"], "unsupported output hex"),
+        (["--where", "typ == PAYLOAD"], "--where:1:1: unknown name"),
+        (["--keylog", "/no/such/file"], "No such file"),
+        (["--html", "out.html", "--table", "stalls"], "--html writes a report to a file: leave out"),
+        (["--html", "out.html", "--top", "3"], "--html writes a report to a file: leave out"),
     ],
 )
 def test_wrong_options_are_usage_errors(words: list[str], text: str, capture: Path) -> None:
     given = words if words[0].endswith(".pcap") else [*words, str(capture)]
     ran = afflux(["inspect", *given])
     assert ran.returncode == 2 and text in ran.stderr and "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("-d", "1=jmux"), ("--protocol", "jmux"), ("--stall", "1s"), ("--overlap", "last")],
+)
+def test_a_directory_of_tables_refuses_what_concerns_captures(words: tuple[str, ...], tmp_path: Path) -> None:
+    ran = here("inspect", str(tmp_path), *words)
+    assert ran.code == 2 and "apply to captures" in ran.errors
+
+
+def test_a_filter_reads_stdin_twice_which_is_refused() -> None:
+    ran = here("inspect", "-", "--where", "error")
+    assert ran.code == 2 and "stdin can be read once" in ran.errors
+
+
+def test_a_filter_that_selects_too_many_streams_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspecting, "MOST_SELECTED", 1)
+    ran = here("inspect", str(two_streams(tmp_path)), "--where", "type != SETUP")
+    assert ran.code == 2 and "narrow it" in ran.errors
 
 
 def test_what_is_no_capture_is_refused(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    named = "serve, request, relay, bench, decode, capture, check, demo, journal, spark, doctor"
+    named = "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, doctor"
     assert afflux("zzz").stderr == f"afflux: unknown command 'zzz'; available commands: {named}\n"
 
 

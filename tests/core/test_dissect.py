@@ -19,6 +19,11 @@ def test_a_frame_without_fields_has_a_record_and_a_line() -> None:
     assert line(row) == "now c > family stream=None NOTHING"
 
 
+def test_payloads_have_three_forms() -> None:
+    shown = {form: record(Setup(data=b"\xffa"), payload=form)["data"] for form in ("hex", "text", "bytes")}
+    assert shown == {"hex": "ff61", "text": "\ufffda", "bytes": b"\xffa"}
+
+
 def test_a_record_has_no_other_keys() -> None:
     with pytest.raises(TypeError, match="a frame record has no colour"):
         record(Nothing(), colour="red")

@@ -1,4 +1,7 @@
-"""Filters: their text, what they mean for records and for tables, what is refused and where."""
+"""Filters: their text, what they mean for records and for tables, what is refused and where.
+
+Rule numbers are RSocket's.
+"""
 
 from __future__ import annotations
 

@@ -404,3 +404,32 @@ def test_the_text_of_an_error_is_a_field() -> None:
     """It is not the error of the frame."""
     found = made("rsio", False).bare(rsio.OnError(subscriber=1, error="failed").encode())
     assert (found["error"], found["fields"]) == (None, {"error": "failed"})
+
+
+def test_a_caller_may_read_the_first_frames_itself() -> None:
+    """The dissector continues behind them, in the middle of the next one."""
+    data, _ = side("rsocket", True)
+    whole = fed(made("rsocket"), [data])
+    edges = [0, *(record["offset"] + record["length"] for record in whole)]
+    for number, (start, end) in enumerate(pairwise(edges)):
+        for cut in {start, start + 2, start + 3, end - 1}:
+            dissector = made("rsocket")
+            assert dissector.feed(data[:4]) == [] and dissector.rest == data[:4]
+            need = end - start if cut >= start + 3 else 3
+            dissector.passed(start, data[start:cut], need)
+            assert dissector.rest == data[start:cut] and dissector.missing == need - (cut - start)
+            assert fed(dissector, [data[cut:]]) == whole[number:]
+        assert made("rsocket").at(data[start + 3 : end], start + 3) == whole[number]
+
+
+def test_after_an_error_nothing_is_left() -> None:
+    dissector = made("rsocket")
+    dissector.lose(5)
+    assert dissector.over and dissector.rest is None
+
+
+def test_the_name_that_a_session_or_a_subscription_asks_for() -> None:
+    limit, publisher = PROTOCOLS["limit"].meanings, PROTOCOLS["rsio"].meanings
+    assert limit is not None and publisher is not None
+    assert limit.route(b"sum", {}) == "sum" and limit.route(None, {}) is None
+    assert publisher.route(None, {"publisher": "ticks"}) == "ticks" and publisher.route(None, {}) is None

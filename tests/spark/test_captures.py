@@ -171,6 +171,9 @@ def test_an_example_of_the_command(
         ({"tabel": "frames"}, "unknown option tabel; did you mean table?"),
         ({"table": "stalls", "columns": "type"}, "stalls has no column 'type'"),
         ({"table": "stalls", "where": "type == SETUP"}, "option where selects frames"),
+        ({"where": "route == 'prices'"}, "frames has no column route"),
+        ({"keylog": "/no/such/file"}, "file '/no/such/file' not found"),
+        ({"overlap": "both"}, "option overlap"),
         ({"ports": "x"}, "must be PORT=NAME"),
     ],
 )

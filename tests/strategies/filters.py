@@ -1,4 +1,4 @@
-"""Hypothesis strategies for frame records with routes, and for filters over them."""
+"""Hypothesis strategies for frame records with routes, and for filters over them. Rule numbers are RSocket's."""
 
 from __future__ import annotations
 

@@ -15,16 +15,20 @@ try:
 except ImportError:
     raise MissingExtra("reading captures", "capture") from None
 
+from afflux.capture.batches import FrameBatches
 from afflux.capture.decoding import Decoder
 from afflux.capture.errors import CaptureError, Problem
 from afflux.capture.flows import Conflict, Connection, Consumer, Flows
+from afflux.capture.frames import Frames
 from afflux.capture.names import Names, end_text
 from afflux.capture.network import Network
+from afflux.capture.output import OutputRefused, write_tables
 from afflux.capture.packets import Packets
 from afflux.capture.reading import Capture, is_capture
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.tables import Analysis, analyze
+from afflux.capture.units import Decoding
 
 __all__ = [
     "Analysis",
@@ -34,9 +38,13 @@ __all__ = [
     "Connection",
     "Consumer",
     "Decoder",
+    "Decoding",
     "Flows",
+    "FrameBatches",
+    "Frames",
     "Names",
     "Network",
+    "OutputRefused",
     "Packets",
     "Problem",
     "Secrets",
@@ -45,4 +53,5 @@ __all__ = [
     "end_text",
     "is_capture",
     "segments",
+    "write_tables",
 ]

@@ -6,6 +6,7 @@ Words that occur in many rows, such as types and flags, are taken from the few d
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,21 +31,22 @@ def batch(
     file: str | None = None,
     numbers: Ints | None = None,
     payload: bool = False,
+    dictionaries: bool = False,
     boundaries: Boundaries = SHARED,
 ) -> pa.RecordBatch:
     """Return the rows; see ``Frames.arrow``. ``boundaries`` copies payloads."""
-    count = len(frames)
+    count, words = len(frames), _coded if dictionaries else _taken
     kinds = frames.kinds.rows
     columns: dict[str, pa.Array] = {
-        "conn": _taken([one.connection.id for one in frames.conversations], frames.conn, pa.string()),
+        "conn": words([one.connection.id for one in frames.conversations], frames.conn),
         "ts": _numbers(frames.time // 1_000, frames.time != NO_TIME, _TIME),
-        "dir": _taken(["<", ">"], frames.client.astype(np.int64), pa.string()),
-        "protocol": _taken([kind.protocol for kind in kinds], frames.kind, pa.string()),
-        "type": _taken([kind.name for kind in kinds], frames.kind, pa.string()),
+        "dir": words(["<", ">"], frames.client),
+        "protocol": words([kind.protocol for kind in kinds], frames.kind),
+        "type": words([kind.name for kind in kinds], frames.kind),
         "flags": _flags(frames),
-        "error": _sparse(frames.errors, count, _ERROR, None, lambda one: {"rule": one[0], "reason": one[1]}),
-        "fields": _sparse(frames.fields, count, pa.string(), "{}", _json),
-        "file": pa.repeat(pa.scalar(file, pa.string()), count),
+        "error": _errors(frames.errors, count),
+        "fields": words(*_distinct(frames.fields, count, "{}", _json)),
+        "file": words([file], np.zeros(count, np.int32)),
         "packet": pa.nulls(count, pa.int64()) if numbers is None else _numbers(numbers, numbers > 0, pa.int64()),
     }
     for name in NUMBERS:
@@ -57,6 +59,8 @@ def batch(
         columns["metadata"] = _binary(block, places.metadata, frames.metadata_len, boundaries)
         columns["data"] = _binary(block, places.data, frames.data_len, boundaries)
     whole = schema("frames", payload=payload)
+    if dictionaries:
+        return pa.RecordBatch.from_arrays([columns[name] for name in whole.names], whole.names)
     return pa.RecordBatch.from_arrays([columns[name] for name in whole.names], schema=whole)
 
 
@@ -70,8 +74,16 @@ def _numbers(values: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) ->
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
-def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(words, kind).take(pa.array(rows))
+def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
+    """Return the words with these numbers, as a dictionary array."""
+    codes = np.ascontiguousarray(rows, np.int32)
+    numbers = pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)])
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()), safe=False)
+
+
+def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
+    """Return the words with these numbers."""
+    return pa.array(words, pa.string() if kind is None else kind).take(pa.array(rows.astype(np.int64, copy=False)))
 
 
 def _flags(frames: Frames) -> pa.Array:
@@ -81,10 +93,15 @@ def _flags(frames: Frames) -> pa.Array:
     return pa.array(words, _FLAGS).take(bits.indices)
 
 
-def _sparse(found: dict[int, Any], count: int, kind: pa.DataType, default: Any, shown: Any) -> pa.Array:
-    """Return a column of values that few rows have."""
+def _errors(found: dict[int, tuple[str, str]], count: int) -> pa.Array:
     if not found:
-        return pa.repeat(pa.scalar(default, kind), count)
+        return pa.nulls(count, _ERROR)
+    words, places = _distinct(found, count, None, lambda one: {"rule": one[0], "reason": one[1]})
+    return _taken(words, places, _ERROR)
+
+
+def _distinct(found: dict[int, Any], count: int, default: Any, shown: Callable[[Any], Any]) -> tuple[list[Any], Ints]:
+    """Return the different values of a column that few rows have, and which of them each row has."""
     places = np.zeros(count, np.int64)
     distinct: dict[int, int] = {}
     words = [default]
@@ -93,7 +110,7 @@ def _sparse(found: dict[int, Any], count: int, kind: pa.DataType, default: Any, 
         if number == len(words):
             words.append(shown(value))
         places[row] = number
-    return _taken(words, places, kind)
+    return words, places
 
 
 def _json(fields: dict[str, Any]) -> str:

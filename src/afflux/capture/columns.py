@@ -9,8 +9,9 @@ lengths, and the frames that cannot be read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -23,10 +24,14 @@ from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.layouts import Columns, Layout
 from afflux.capture.packets import PAD, Ints
 from afflux.capture.sides import PlainSide, Side
-from afflux.core.dissector import Prefixed
+from afflux.core.dissector import Prefixed, Record
 
 __all__ = ["BatchReader"]
 
+_ALIKE: Final = 256
+"Frames read by a dissector whose records are kept: the clients of a service begin alike."
+_SHORT: Final = 1_024
+"Bytes of the longest of them."
 LAST: Final = 1 << 40
 "Stands for the packet -1 in an order."
 Flags = npt.NDArray[np.bool_]
@@ -123,6 +128,7 @@ class BatchReader:
         self._payload = settings.payload == "bytes"
         self._boundaries = boundaries
         self._layouts: dict[str, Layout] = {}
+        self._alike: dict[tuple[str, bool, bytes], Record] = {}
         settings.later = []
 
     def frames(self, time: Ints, kinds: Kinds) -> Frames:
@@ -154,7 +160,7 @@ class BatchReader:
         for number, event in enumerate(events):
             sides.setdefault(event.side, []).append(number)
         most = self._settings.limits.capture_bytes - self._settings.buffered
-        few = sum(len(event.octets) for event in events) <= most
+        few = sum([len(event.data) for event in events if isinstance(event.data, bytes)]) <= most
         lanes: dict[str, list[_Lane]] = {}
         rest: list[int] = []
         for side, numbers in sides.items():
@@ -245,11 +251,26 @@ class BatchReader:
         wrong = np.flatnonzero(~found.read)
         for code, (here, values) in found.own.items():
             if layout.own[code]:
-                _fields(made, rows, lanes, here, found.read[here], values)
+                _fields(made, partial(self._record, rows, lanes), here, found.read[here], values)
         if not len(wrong):
             return made
-        records = [_record(rows, lanes, row, int(made.offset[row])) for row in wrong.tolist()]
+        records = [self._record(rows, lanes, row, int(made.offset[row])) for row in wrong.tolist()]
         return made.put(wrong, Frames.made_of(records, time, kinds, payload=self._payload))
+
+    def _record(self, rows: _Rows, lanes: list[_Lane], row: int, offset: int) -> Found:
+        """Return the record of one frame."""
+        at, lane = int(rows.at[row]), lanes[int(rows.lane[row])]
+        data, dissector = rows.block[at : at + int(rows.size[row])], lane.dissector
+        key = (dissector.PROTOCOL, dissector.client, data)
+        made = self._alike.get(key)
+        if made is None:
+            made = dissector.at(data, offset)
+            if len(data) <= _SHORT:
+                if len(self._alike) >= _ALIKE:
+                    self._alike.clear()
+                self._alike[key] = made
+        made = {**made, "offset": offset, "fields": dict(made["fields"])}
+        return int(rows.packet[row]), lane.conversation, made
 
 
 def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
@@ -281,7 +302,7 @@ def _kinds(
 
 
 def _fields(
-    made: Frames, rows: _Rows, lanes: list[_Lane], here: Ints, read: Flags, values: dict[str, list[int]]
+    made: Frames, record: Callable[[int, int], Found], here: Ints, read: Flags, values: dict[str, list[int]]
 ) -> None:
     """Note the other declared fields of the frames of one type. Those without a number in ``values`` are the same in
     all frames that were read: the dissector shows one."""
@@ -289,7 +310,7 @@ def _fields(
     if not good:
         return
     first = int(here[good[0]])
-    sample = _record(rows, lanes, first, 0)[2]["fields"]
+    sample = record(first, 0)[2]["fields"]
     places = here[good].tolist()
     if not values:
         made.fields.update(dict.fromkeys(places, sample))
@@ -299,13 +320,6 @@ def _fields(
         places, zip(*([values[name][one] for one in good] for name in names), strict=True), strict=True
     ):
         made.fields[place] = {**sample, **dict(zip(names, row, strict=True))}
-
-
-def _record(rows: _Rows, lanes: list[_Lane], row: int, offset: int) -> Found:
-    """Return the record of one frame."""
-    at, lane = int(rows.at[row]), lanes[int(rows.lane[row])]
-    data = rows.block[at : at + int(rows.size[row])]
-    return int(rows.packet[row]), lane.conversation, lane.dissector.at(data, offset)
 
 
 def _sorted(key: Ints) -> bool:

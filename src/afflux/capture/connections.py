@@ -71,10 +71,12 @@ class Connection:
         if not self._id:
             text = repr((self.low, self.high, self.time)).encode()
             number = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+            digits = []
             for _ in range(11):
-                number, digit = divmod(number, len(_DIGITS))
-                self._id += _DIGITS[digit]
-        return "C" + self._id
+                number, digit = divmod(number, 62)
+                digits.append(_DIGITS[digit])
+            self._id = "C" + "".join(digits)
+        return self._id
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,16 @@ from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits, reached
-from afflux.core.recognition import recognize
+from afflux.core.recognition import LOOK, Recognition, recognize
 
-_HEADS = (b"\x16\x03\x01", b"GET ")
-"What a side may begin with that is not a frame: TLS, the upgrade to WebSocket."
+_HEADS = frozenset(head[:size] for head in (b"\x16\x03\x01", b"GET ") for size in range(1, len(head) + 1))
+"What may be the beginning of a side that is no frame: of TLS, or of the upgrade to WebSocket."
 _MOST_KINDS = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
+_BEGINNINGS = 256
+"Beginnings of connections whose recognition is remembered: the clients of a service begin alike."
+_EXAMINED = LOOK + 8
+"Bytes that recognition looks at: those of a first frame, and its length."
 
 __all__ = ["Content", "Conversation", "Event", "Found", "Settings"]
 
@@ -73,6 +77,19 @@ class Settings:
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
+
+    recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
+    "What beginnings of connections were recognized as."
+
+    def recognize(self, data: bytes, client: bool) -> Recognition:
+        """Return what one side of a connection begins with; see ``recognition.recognize``."""
+        key = (data[:_EXAMINED], client)
+        found = self.recognized.get(key)
+        if found is None:
+            if len(self.recognized) >= _BEGINNINGS:
+                self.recognized.clear()
+            found = self.recognized[key] = recognize(self.entries, key[0], client=client)
+        return found
 
     def taken(self) -> list[Found]:
         """Return the frames of the current batch; the next one begins."""
@@ -301,7 +318,7 @@ class Conversation:
             return
         for client in clients:
             start = self._starts.get(client, b"")
-            waiting |= bool(start) and any(head.startswith(start) for head in _HEADS)
+            waiting |= start in _HEADS
             if tls.begins(start):
                 self._encrypted(client, start, final)
                 return
@@ -334,7 +351,7 @@ class Conversation:
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
         for rising, client in self._roles():
-            result = recognize(entries, self._starts[rising], client=client)
+            result = self.settings.recognize(self._starts[rising], client)
             if result.protocol is not None and (client or final or opener is None or opener in self._starts):
                 self._settle(forced or result.protocol, rising if client else not rising)
                 return
@@ -373,6 +390,8 @@ class Conversation:
     def _forced(self) -> tuple[ProtocolEntry | None, bool]:
         """Return the protocol given for a port of the connection, and the direction of the server."""
         ports, connection = self.settings.ports, self.connection
+        if not ports:
+            return None, False
         for server, end in ((True, connection.low), (False, connection.high)):
             if end[2] in ports and self._opener in (None, not server):
                 return ports[end[2]], server

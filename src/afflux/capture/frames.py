@@ -245,7 +245,9 @@ class Frames:
             whole = replace(whole, conversations=list(numbers), **changed)
         return whole
 
-    def arrow(self, *, file: str | None = None, numbers: Ints | None = None, payload: bool = False) -> pa.RecordBatch:
+    def arrow(
+        self, *, file: str | None = None, numbers: Ints | None = None, payload: bool = False, dictionaries: bool = False
+    ) -> pa.RecordBatch:
         """Return the frames as rows of the table ``frames`` (schemas.py). A number of 64 bits is shown as the largest
         that the column can have.
 
@@ -253,13 +255,14 @@ class Frames:
             file: the name of the capture.
             numbers: for each frame the number of its packet in the file, counted from 1; 0 for none.
             payload: with the columns ``metadata`` and ``data``, which must have been kept.
+            dictionaries: columns of few different words are dictionary arrays.
 
         Raises:
             MissingExtra: pyarrow is not installed.
         """
         from afflux.capture.arrow import batch
 
-        return batch(self, file=file, numbers=numbers, payload=payload)
+        return batch(self, file=file, numbers=numbers, payload=payload, dictionaries=dictionaries)
 
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes

@@ -1,11 +1,12 @@
 """Find the frames in bytes, one after the other: what numpy cannot do for all of them at once.
 
 The functions are plain Python that numba compiles (extra ``fast``). The import of numba takes longer than the frames of
-a small capture, so it waits.
+a small capture, so it waits, unless another part of the process has imported it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -97,6 +98,7 @@ class Boundaries:
 
     def __init__(self, patience: int = PATIENCE) -> None:
         self._left = patience
+        self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
         self._gather: Callable[..., Any] | None = None
 
@@ -106,10 +108,10 @@ class Boundaries:
         """Return where the frames begin, their sizes, and the tail of each region; see ``boundaries``."""
         most = int((stops - starts).sum()) // width
         at, sizes, tails = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(starts), np.int64)
-        if self._compiled is None and self._left <= 0:
+        if self._compiled is None and (self._left <= 0 or (self._patient and "numba" in sys.modules)):
             made = compiled(boundaries)
             self._compiled = None if made is boundaries else made
-            self._left = PATIENCE
+            self._left, self._patient = PATIENCE, False
         if self._compiled is not None:
             octets: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
             count = self._compiled(octets, starts, stops, at, sizes, tails, width, own, mask, largest)

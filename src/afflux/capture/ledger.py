@@ -81,6 +81,15 @@ class Findings:
     frames: Ints
     "The frames of the batch, translated; empty if none were applied."
 
+    @staticmethod
+    def joined(parts: list[Findings]) -> Findings:
+        """Return the findings of all parts, one or more, to which no frames belong."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = [(one.ended, one.letters, one.credit, one.stalls) for one in parts]
+        ended, letters, credit, stalls = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return Findings(ended, letters, credit, stalls, [wrong for one in parts for wrong in one.wrong], _room(0, 0))
+
 
 class Ledger:
     """The streams of one capture.
@@ -97,6 +106,8 @@ class Ledger:
         self._conns: Ints = np.zeros((_FIRST_CONNECTIONS, names.CONN_WIDTH), np.int64)
         self._results = _results(_ROUND)
         self._free = list(range(_FIRST_CONNECTIONS))
+        self._first: dict[int, Ints] = {}
+        self._meanings: list[Meanings] = []  # those of ``_first``, so that their ids stay theirs
         self._followers: dict[Conversation, Follower] = {}
         self.names = [""] * _FIRST_CONNECTIONS
         "The ids of the connections, by number."
@@ -135,8 +146,9 @@ class Ledger:
 
     def close(
         self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
-    ) -> tuple[Findings, Ending | None]:
-        """End a connection, and its streams.
+    ) -> tuple[Findings | None, Ending | None]:
+        """End a connection, and its streams. Return what that brings, None for nothing, and how it has ended, None if
+        it had no frames.
 
         Args:
             conversation: the connection.
@@ -144,15 +156,12 @@ class Ledger:
             held: how long the server and the client could not send in all, in nanoseconds.
             whole: the capture has the end of the connection.
         """
-        nothing = _room(0, names.CREDIT_WIDTH)
         follower = self._followers.pop(conversation, None)
         if follower is None:
-            return _nothing(), None
+            return None, None
         number = follower.number
-        state = self._conns[number]
-        size = int(state[slots.COUNT])
-        ended, letters = _room(size, slots.WIDTH), np.zeros((size, slots.HISTORY), np.uint8)
-        stalls, counts = _room(2 * size, names.STALL_WIDTH), np.zeros(4, np.int64)
+        size, counts = int(self._conns[number, slots.COUNT]), np.zeros(4, np.int64)
+        ended, letters, _, stalls, _ = self._results if size <= _ROUND else _results(size)
         how = names.CONNECTION if whole else names.OPEN
         closes = kernels.close if size < _FEW_STREAMS and self._applied < FEW else build(kernels.close)
         closes(
@@ -160,17 +169,20 @@ class Ledger:
             self._stall,
         )  # fmt: skip
         self._free.append(number)
-        frames, streams, wrong = (int(state[column]) for column in (names.FRAMES, names.STREAMS, names.WRONG))
-        ending = Ending(frames, streams, wrong, follower.setup)
+        state = self._conns[number].tolist()
+        ending = Ending(state[names.FRAMES], state[names.STREAMS], state[names.WRONG], follower.setup)
         e, _, s, _ = counts.tolist()
-        return Findings(ended[:e], letters[:e], nothing, stalls[:s], [], nothing), ending
+        if not e and not s:
+            return None, ending
+        nothing = _room(0, names.CREDIT_WIDTH)
+        return Findings(ended[:e].copy(), letters[:e].copy(), nothing, stalls[:s].copy(), [], nothing), ending
 
     def _follow(self, conversation: Conversation) -> Follower:
         found = self._followers.get(conversation)
         if found is None:
             found = self._followers[conversation] = self._begin(conversation)
-        halves = conversation.connection.halves.values()
-        if any(half.counts.gaps for half in halves):
+        halves = conversation.connection.halves
+        if halves[False].counts.gaps or halves[True].counts.gaps:
             self._conns[found.number, names.GAPS] = 1
         return found
 
@@ -186,14 +198,22 @@ class Ledger:
         found = Follower(conversation, self._free.pop(), meanings, conversation.connection.id)
         self.names[found.number] = found.id
         state = self._conns[found.number]
-        state[:] = 0
-        state[slots.HEAD] = state[slots.TAIL] = -1
-        state[names.RULES] = sum(1 << case for case in meanings.rules)
-        state[names.TRAITS] = _traits(meanings)
-        state[names.WITHOUT : names.WITHOUT + 2] = state[names.WAITED : names.WAITED + 2] = -1
+        state[:] = self._first_state(meanings)
         for rising, half in conversation.connection.halves.items():
             state[names.WHOLE + (rising is conversation.client)] = half.synced
         return found
+
+    def _first_state(self, meanings: Meanings) -> Ints:
+        """Return the state of a connection at its beginning; it depends on its protocol."""
+        state = self._first.get(id(meanings))
+        if state is None:
+            state = self._first[id(meanings)] = np.zeros(names.CONN_WIDTH, np.int64)
+            self._meanings.append(meanings)
+            state[slots.HEAD] = state[slots.TAIL] = -1
+            state[names.RULES] = sum(1 << case for case in meanings.rules)
+            state[names.TRAITS] = _traits(meanings)
+            state[names.WITHOUT : names.WITHOUT + 2] = state[names.WAITED : names.WAITED + 2] = -1
+        return state
 
 
 _UNKNOWN: Final = Meanings({}, {}, credit=False)

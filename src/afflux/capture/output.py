@@ -15,9 +15,11 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -153,6 +155,23 @@ class TableWriter:
         self._bytes: dict[str, int] = {}
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
+        self._thread = ThreadPoolExecutor(1, "afflux-tables")
+        self._writing: Future[None] | None = None
+
+    @property
+    def dictionaries(self) -> bool:
+        """Whether batches may have dictionary arrays, which are faster to write."""
+        return not self._partition_by
+
+    def take(self, found: Iterable[tuple[str, Any]]) -> Attempt:
+        """Write all rows; remove the files if that fails. Raises OSError, and what ``found`` raises."""
+        try:
+            for table, batch in found:
+                self.add(table, batch)
+            return self.close()
+        except BaseException:
+            self.discard()
+            raise
 
     def add(self, table: str, batch: Any) -> None:
         """Add rows. Raises OSError."""
@@ -166,24 +185,36 @@ class TableWriter:
         """Write the rest. Raises OSError."""
         for table in list(self._waiting):
             self._flush(table)
+        self._written()
+        self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
         return Attempt(str(self._directory), self._rows)
 
     def discard(self) -> None:
         """Remove what was written."""
+        self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _flush(self, table: str) -> None:
+        """Write the rows of a table beside the decoding of more; one write at a time."""
+        batches, self._bytes[table] = self._waiting.pop(table, []), 0
+        if batches:
+            self._written()
+            self._writing = self._thread.submit(self._write, table, batches)
+
+    def _written(self) -> None:
+        """Wait for the end of a write. Raises OSError."""
+        if self._writing is not None:
+            self._writing.result()
+
+    def _write(self, table: str, batches: list[Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        batches, self._bytes[table] = self._waiting.pop(table, []), 0
-        if not batches:
-            return
-        rows = pa.Table.from_batches(batches)
+        rows = pa.Table.from_batches(batches).unify_dictionaries()
         columns = [name for name in self._partition_by if name in rows.schema.names]
         if columns:
             self._partitioned(table, rows, columns)
@@ -191,8 +222,13 @@ class TableWriter:
         if table not in self._writers:
             (self._directory / table).mkdir(parents=True, exist_ok=True)
             path = self._directory / table / f"part-{uuid4().hex}.parquet"
-            texts = [one.name for one in rows.schema if pa.types.is_string(one.type) and one.name != "fields"]
-            self._writers[table] = pq.ParquetWriter(path, rows.schema, use_dictionary=texts, compression="snappy")
+            plain = self._decoding.schema(table)
+            texts = [one.name for one in plain if pa.types.is_string(one.type)]
+            numbers = [one.name for one in plain if pa.types.is_primitive(one.type)]
+            self._writers[table] = pq.ParquetWriter(
+                path, rows.schema, use_dictionary=texts, write_statistics=numbers, compression="snappy",
+                store_schema=False,
+            )  # fmt: skip
         self._writers[table].write_table(rows)
 
     def _partitioned(self, table: str, rows: Any, columns: Sequence[str]) -> None:
@@ -226,8 +262,8 @@ def write_tables(
     files = captures_in(paths)
     with opened(out, decoding) as output, named_if_full(out):
         writer = TableWriter(output.made, decoding, partition_by)
-        for capture in files.captures:
-            for table, batch in decoding.files(capture):
-                writer.add(table, batch)
-        output.publish([writer.close()], {"captures": [str(path) for one in files.captures for path in one]})
+        found = chain.from_iterable(
+            decoding.files(capture, dictionaries=writer.dictionaries) for capture in files.captures
+        )
+        output.publish([writer.take(found)], {"captures": [str(path) for one in files.captures for path in one]})
     return output.rows

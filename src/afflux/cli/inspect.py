@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.captures import decode_as
+from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
+from afflux.cli.inspecting import Rows, captures, directory
 from afflux.cli.output import Format, format_of, output_option, printer
+from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
 from afflux.protocols.registry import AUTO, PROTOCOLS, named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pyarrow as pa
-
     from afflux.capture.report import Source
-    from afflux.core.entry import ProtocolEntry
 
 __all__ = ["inspect"]
 
 _OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
+_STALL = "100ms"
+_TOP = 10
 _SHOWN = ("connections", "streams", "stalls", "violations")
 
 
@@ -35,7 +34,7 @@ def inspect(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help="Captures (pcap, pcapng): one or more. With --html also a directory of Parquet tables.",
+            help="Captures (pcap, pcapng): one or more. Or a directory of tables, of `spark decode --out`.",
         ),
     ],
     ports: Annotated[
@@ -47,10 +46,16 @@ def inspect(
     ] = AUTO,
     stall: Annotated[
         str, typer.Option("--stall", metavar="TIME", help="A stall: nothing flows for this long, such as 100ms or 2s.")
-    ] = "100ms",
+    ] = _STALL,
+    keylog: KeyLog = None,
+    overlap: OverlapOption = Copy.first,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="FILTER", help="Only streams with such a frame, such as 'code == 0x201'."),
+    ] = None,
     conn: Annotated[str | None, typer.Option("--conn", metavar="ID", help="Only this connection.")] = None,
     stream: Annotated[int | None, typer.Option("--stream", metavar="N", help="Only streams with this id.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, max=1_000, help="Rows of each part of the text.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=1, max=1_000, help="Rows of each part of the text.")] = _TOP,
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",
@@ -59,13 +64,23 @@ def inspect(
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
     """Inspect captures: connections, streams, stalls with their causes, and broken rules."""
-    if html is not None and len(files) == 1 and Path(files[0]).is_dir():
-        _report(files[0], html, files)
-        return
     chosen = format_of(output, "inspect", *_OUTPUTS)
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
-    rows = _Rows(files, ports or [], protocol, _least(stall), conn, stream)
+    least, given, entries = _least(stall), decode_as(ports or []), None if protocol == AUTO else (named(protocol),)
+    selects = None if where is None else filter_of(where, table=True)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        if given or entries or keylog or stall != _STALL or overlap is not Copy.first:
+            usage(f"-d, --protocol, --stall, --keylog and --overlap apply to captures; {files[0]!r} has tables")
+        source = directory(Path(files[0]))
+    else:
+        options = {"entries": entries, "ports": given, "stall_s": least, "overlap": overlap.value}
+        source = captures(files, secrets=secrets_of(keylog), **options)
+    if selects is not None and "-" in files:
+        usage("--where reads the captures twice, and stdin can be read once: name a file")
+    rows = Rows(source, conn=conn, stream=stream, where=selects)
     if html is not None:
+        if table or output is not None or top != _TOP:
+            usage("--html writes a report to a file: leave out -o, --table and --top")
         _report(rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else rows.of, html, files)
     elif chosen is None:
         summary = Summary(files, top)
@@ -87,65 +102,7 @@ def _report(source: Source, out: str, files: list[str]) -> None:
     typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
 
 
-class _Rows:
-    """The rows of the captures that were asked for, read anew at each call."""
-
-    def __init__(
-        self, files: list[str], ports: list[str], protocol: str, stall: float, conn: str | None, stream: int | None
-    ) -> None:
-        for name in files:
-            if name != "-" and not Path(name).is_file():
-                usage(f"file {name!r} not found")
-        self._files = files
-        self._ports = decode_as(ports)
-        self._entries: tuple[ProtocolEntry, ...] | None = None if protocol == AUTO else (named(protocol),)
-        self._stall = stall
-        self._conn, self._stream = conn, stream
-        self.broken = 0
-        "Broken rules."
-        self.damaged: dict[str, str] = {}
-        "Files that could not be read to their end, and why."
-
-    def of(self, tables: Iterable[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield rows of some tables; each with the table's name."""
-        from afflux.capture import analyze
-
-        files: list[Any] = [sys.stdin.buffer if name == "-" else name for name in self._files]
-        wanted = {*tables, "violations"}
-        self.broken = 0
-        found = analyze(files, tables=wanted, entries=self._entries, ports=self._ports, stall_s=self._stall)
-        for name, batch in found:
-            kept = self._filtered(batch)
-            if name == "violations":
-                self._count(kept, batch)
-            if name in tables and len(kept):
-                yield name, kept
-
-    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow.compute as pc
-
-        if self._conn is not None:
-            batch = batch.filter(pc.equal(batch["conn"], self._conn))
-        if self._stream is not None and "stream" in batch.schema.names:
-            batch = batch.filter(pc.equal(batch["stream"], self._stream))
-        return batch
-
-    def _count(self, kept: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        import pyarrow.compute as pc
-
-        broken = pc.is_in(kept["kind"], _strings("state", "malformed"))
-        self.broken += pc.sum(broken).as_py() or 0
-        for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
-            self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
-
-
-def _strings(*words: str) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(words)
-
-
-def _print(rows: _Rows, chosen: Format, table: str) -> None:
+def _print(rows: Rows, chosen: Format, table: str) -> None:
     """Print rows as JSON objects that name their table, or as one table."""
     import json
 
@@ -179,7 +136,7 @@ def _plain(value: Any) -> str:
     return str(value.isoformat().replace("+00:00", "Z"))
 
 
-def _finish(rows: _Rows, strict: bool) -> None:
+def _finish(rows: Rows, strict: bool) -> None:
     """Exit with 1 for a damaged file, and with 5 under --strict for a broken rule."""
     for name, text in rows.damaged.items():
         typer.echo(f"afflux: {name}: {text}", err=True)

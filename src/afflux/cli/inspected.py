@@ -57,9 +57,6 @@ class Summary:
         {"connections": self._connections, "stalls": self._stalls, "violations": self._violations}.get(
             name, lambda batch: None
         )(batch)
-        if name == "violations":
-            self._keep(name, batch, [])
-            return
         self._keep(name, batch, _ORDERS[name])
 
     def _connections(self, batch: pa.RecordBatch) -> None:
@@ -89,7 +86,7 @@ class Summary:
             self.rules[key if key in self.rules or len(self.rules) < _MOST_KINDS else ("other", "")] += row["count_all"]
 
     def _keep(self, name: str, batch: pa.RecordBatch, order: list[tuple[str, str]]) -> None:
-        """Keep the rows that come first in an order; without one, the earliest."""
+        """Keep the rows that come first in an order."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -100,7 +97,7 @@ class Summary:
         rows = pa.Table.from_batches([batch])
         if name in self.tables:
             rows = pa.concat_tables([self.tables[name], rows])
-        if order and len(rows) > 1:
+        if len(rows) > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=order))
         self.tables[name] = rows.slice(0, self.top).combine_chunks()
 
@@ -109,6 +106,7 @@ _ORDERS: Final[dict[str, list[tuple[str, str]]]] = {
     "connections": [("frames", "descending")],
     "streams": [("longest_stall_s", "descending"), ("stalled_s", "descending"), ("items_in", "descending")],
     "stalls": [("seconds", "descending")],
+    "violations": [("ts", "ascending")],
 }
 "What is shown first."
 

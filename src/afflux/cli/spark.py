@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
 from afflux.cli.inputs import duration
@@ -135,6 +136,8 @@ def decode(
     ports: Annotated[
         list[str] | None, typer.Option("-d", metavar="PORT=NAME", help="The protocol of a server's port. Repeatable.")
     ] = None,
+    keylog: KeyLog = None,
+    overlap: OverlapOption = Copy.first,
     stall: Annotated[
         str, typer.Option("--stall", metavar="TIME", help="The least time without an item that is a stall.")
     ] = "100ms",
@@ -160,6 +163,7 @@ def decode(
     from afflux.spark.decodecommand import Asked, run
 
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
+    given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
         paths=paths,
         out=out,

@@ -135,10 +135,11 @@ class Dissector:
             rest: the bytes of the incomplete frame after them.
             need: the bytes that this frame needs, as far as is known.
         """
-        self._buffer.clear()
         self.offset += size
-        self._need = need
-        self._buffer.keep(rest, 0, need)
+        if rest or self._need or self._buffer.pending:
+            self._buffer.clear()
+            self._need = need
+            self._buffer.keep(rest, 0, need)
 
     def lose(self, size: int) -> list[Record]:
         """Report that the next ``size`` bytes are missing. If they are a part of one frame whose size is known, return

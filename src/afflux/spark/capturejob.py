@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
@@ -146,12 +146,5 @@ def _size(unit: Unit) -> int:
 
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
-    writer: Any = TableWriter(Path(made), decoding, partition_by)
-    try:
-        for table, batch in decoding.of(unit):
-            writer.add(table, batch)
-        found: Attempt = writer.close()
-    except BaseException:
-        writer.discard()
-        raise
-    return found
+    writer = TableWriter(Path(made), decoding, partition_by)
+    return writer.take(decoding.of(unit, dictionaries=writer.dictionaries))

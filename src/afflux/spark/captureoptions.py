@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES
 from afflux.capture.tables import STALL
 from afflux.capture.units import Decoding
@@ -88,6 +89,16 @@ class CaptureOptions:
         _filter, "Frames that are read, such as `type == REQUEST_N and n < 4`.", None
     )
     stall_seconds: float = option(_seconds, "Seconds without an item that are a stall.", STALL)
+    keylog: str | None = option(
+        parse_text,
+        "A file with the secrets that decrypt TLS, as `decode --keylog` reads it. All tasks must see it.",
+        None,
+    )
+    overlap: Overlap = option(  # noqa: RUF009 -- a field, and its default is immutable
+        one_of("first", "last"),
+        "The copy of bytes that counts if those that wait for earlier ones are repeated with another content.",
+        "first",
+    )
     index_dir: str | None = option(
         parse_text, "A directory for the indexes, which are otherwise beside the captures. All tasks must see it.", None
     )
@@ -120,6 +131,10 @@ class CaptureOptions:
                 raise OptionError(f"option columns: {made.table} has no column {column!r}; it has {', '.join(known)}")
         if made.where is not None and made.table != "frames":
             raise OptionError("option where selects frames: use it with table=frames, and SQL for the other tables")
+        if made.where is not None and "route" in made.where.columns:
+            raise OptionError("option where: frames has no column route; select streams by route in the table streams")
+        if made.keylog is not None and not Path(made.keylog).is_file():
+            raise OptionError(f"option keylog: file {made.keylog!r} not found")
         return made
 
     @property
@@ -132,7 +147,7 @@ class CaptureOptions:
         """How the captures are decoded."""
         return Decoding(
             tables=(self.table,), payload=self.payload, protocol=self.protocol, ports=self.ports or {},
-            where=self.where, stall_s=self.stall_seconds,
+            where=self.where, stall_s=self.stall_seconds, keylog=self.keylog, overlap=self.overlap,
         )  # fmt: skip
 
     @property

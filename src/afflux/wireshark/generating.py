@@ -137,7 +137,7 @@ def _varying(kind: Kind) -> dict[str, Any]:
             return {"read": type(kind).__name__.lower(), "flag": kind.flag.bit}
         case Mime():
             return {"read": "mime", "flag": kind.flag and kind.flag.bit}
-        case kinds.Text():
+        case kinds.Text():  # Rule numbers are rsio's.
             bound = getattr(limits, kind.bound)
             return {"read": "text", "most": bound + 1 if kind.exact else bound[1], "exact": kind.exact and "R-6"}
         case kinds.WireKind():
@@ -245,7 +245,7 @@ def _chain_only() -> dict[str, Any]:
 
 
 def _chain() -> dict[str, Any]:
-    """Return what reading chains and MIME types needs."""
+    """Return what reading chains and MIME types needs. Rule numbers are draft's."""
     words = {Ending.OPEN: "open", Ending.LIST: "list", Ending.TOKEN: "token", Ending.COMPACT: "compact"}
     words[Ending.TOKEN_AND_LIST] = "both"
     sizes = {
@@ -264,6 +264,7 @@ def _chain() -> dict[str, Any]:
 
 
 def _jmux(declared: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return what reading Jmux needs. Rule numbers are Jmux's."""
     declared["ration"] = {"type": "uint64", "doc": "Bytes that are granted"}
     frames: dict[int, dict[str, Any]] = {}
     meanings: dict[str, dict[int, tuple[str, str]]] = {"client": {}, "server": {}}
@@ -299,6 +300,7 @@ def _connection_header(client: bool) -> dict[str, Any]:
 
 
 def _rsio() -> dict[str, Any]:
+    """Return what reading reactive-streams-io needs. Rule numbers are rsio's."""
     limits = Limits.trusted()
     frames = {
         code: _frame(kind) | {"sets": kind is rsio.Subscribed, "forgets": kind in (rsio.OnComplete, rsio.OnError)}

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.capture.errors import CaptureError
+from afflux.capture.schemas import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["COLUMNS", "DETAILS", "TABLES", "Batches", "Source", "from_directory"]
 
-Batches = Iterable[tuple[str, "pa.RecordBatch"]]
+Batch = tuple[str, "pa.RecordBatch"]
+Batches = Iterable[Batch]
 "Names of tables, each with some of its rows, as ``afflux.capture.analyze`` yields them."
 Source = str | Path | Callable[[frozenset[str]], Batches] | Batches
 "A directory with a Parquet table in each subdirectory; a function from names of tables to batches; or batches."
@@ -50,8 +52,12 @@ DETAILS: Final = frozenset(("connections", "stalls", "frames", "credit"))
 "The tables of the second pass."
 
 
-def from_directory(path: Path) -> Callable[[frozenset[str]], Batches]:
+def from_directory(path: Path, *, whole: bool = False) -> Callable[[frozenset[str]], Iterator[Batch]]:
     """Return a function that reads the tables of a directory; tables that are missing are empty.
+
+    Args:
+        path: the directory.
+        whole: read all columns of ``afflux.capture.schemas``, not only those of a report.
 
     Raises:
         CaptureError: the directory contains none of the tables.
@@ -62,7 +68,7 @@ def from_directory(path: Path) -> Callable[[frozenset[str]], Batches]:
             f"{path}: no capture tables; expected a directory of Parquet files for each table, such as {path}/streams, "
             "as afflux spark decode --out writes them"
         )
-    return lambda tables: _read({name: place for name, place in found.items() if name in tables})
+    return lambda tables: _read({name: place for name, place in found.items() if name in tables}, whole)
 
 
 def _place(path: Path, name: str) -> Path | None:
@@ -70,13 +76,13 @@ def _place(path: Path, name: str) -> Path | None:
     return next((place for place in (path / name, path / f"{name}.parquet") if place.exists()), None)
 
 
-def _read(places: Mapping[str, Path]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _read(places: Mapping[str, Path], whole: bool) -> Iterator[Batch]:
     for name, place in places.items():
-        for batch in _batches(name, place):
+        for batch in _batches(name, place, tuple(schema(name).names) if whole else COLUMNS[name]):
             yield name, batch
 
 
-def _batches(name: str, place: Path) -> Iterator[Any]:
+def _batches(name: str, place: Path, columns: tuple[str, ...]) -> Iterator[Any]:
     """Yield the rows of one table; files whose names begin with ``_`` or ``.`` are skipped.
 
     Raises:
@@ -89,11 +95,13 @@ def _batches(name: str, place: Path) -> Iterator[Any]:
         table = dataset.dataset(place, format="parquet", partitioning="hive")
         if not table.files:
             return
-        if missing := [column for column in COLUMNS[name] if column not in table.schema.names]:
+        if missing := [column for column in columns if column not in table.schema.names]:
             raise CaptureError(
                 f"{place}: the table has no column {missing[0]!r}; another version of afflux wrote it, "
                 "so decode the capture again"
             )
-        yield from table.to_batches(columns=list(COLUMNS[name]), batch_size=1 << 16)
+        wanted = pa.schema([schema(name).field(column) for column in columns])
+        for batch in table.to_batches(columns=list(columns), batch_size=1 << 16):
+            yield batch.cast(wanted)
     except (pa.ArrowInvalid, OSError) as error:
         raise CaptureError(f"{place}: not readable as Parquet: {error}") from error

@@ -1,0 +1,154 @@
+"""Read the rows that ``afflux inspect`` was asked for, from captures or from a directory of tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from afflux.cli.exits import usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from afflux.filters import Filter
+
+__all__ = ["Rows", "Source", "captures", "directory"]
+
+MOST_SELECTED: Final = 0x4_0000
+"Streams that a filter may select, and routes that it may need: they are in memory."
+
+Batches = Iterator[tuple[str, "pa.RecordBatch"]]
+Source = Callable[[frozenset[str]], Batches]
+"Yields the rows of some tables, with the name of the table, at each call from the beginning."
+
+
+def captures(files: list[str], **options: Any) -> Source:
+    """Return the tables of captures. Exits with a usage error if a file does not exist.
+
+    Args:
+        files: their names; ``-`` for stdin, which can be read only once.
+        options: see ``afflux.capture.analyze``.
+    """
+    for name in files:
+        if name != "-" and not Path(name).is_file():
+            usage(f"file {name!r} not found")
+
+    def read(tables: frozenset[str]) -> Batches:
+        from afflux.capture import analyze
+
+        given: list[Any] = [sys.stdin.buffer if name == "-" else name for name in files]
+        return analyze(given, tables=tables, **options)
+
+    return read
+
+
+def directory(path: Path) -> Source:
+    """Return the tables of a directory, with all columns.
+
+    Raises:
+        CaptureError: it has none.
+    """
+    from afflux.capture.report.source import from_directory
+
+    return from_directory(path, whole=True)
+
+
+class Rows:
+    """The rows that were asked for, read anew at each call.
+
+    Args:
+        source: the tables.
+        conn: only this connection.
+        stream: only streams with this id.
+        where: only streams with a frame that this filter selects, and their connections. The source is read before.
+    """
+
+    def __init__(self, source: Source, *, conn: str | None, stream: int | None, where: Filter | None) -> None:
+        self._source, self._conn, self._stream = source, conn, stream
+        self._selected: tuple[pa.Array, pa.Array] | None = None
+        "The keys of the selected streams, and their connections."
+        self.broken = 0
+        "Broken rules."
+        self.damaged: dict[str, str] = {}
+        "Files that could not be read to their end, and why."
+        if where is not None:
+            self._selected = self._select(where)
+
+    def of(self, tables: Iterable[str]) -> Batches:
+        """Yield rows of some tables; each with the table's name."""
+        wanted = frozenset(tables)
+        self.broken = 0
+        for name, batch in self._source(wanted | {"violations"}):
+            kept = self._filtered(batch)
+            if name == "violations":
+                self._count(kept, batch)
+            if name in wanted and len(kept):
+                yield name, kept
+
+    def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow.compute as pc
+
+        if self._conn is not None:
+            batch = batch.filter(pc.equal(batch["conn"], self._conn))
+        if self._stream is not None and "stream" in batch.schema.names:
+            batch = batch.filter(pc.equal(batch["stream"], self._stream))
+        if self._selected is not None:
+            streams, conns = self._selected
+            by_stream = "stream" in batch.schema.names
+            found = pc.is_in(_keys(batch), streams) if by_stream else pc.is_in(batch["conn"], conns)
+            batch = batch.filter(found)
+        return batch
+
+    def _select(self, where: Filter) -> tuple[pa.Array, pa.Array]:
+        """Return the keys of the streams with a frame that the filter selects, and the connections of these frames."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        routes = self._routes() if "route" in where.columns else None
+        streams: set[str] = set()
+        conns: set[str] = set()
+        for _, batch in self._source(frozenset({"frames"})):
+            keys = _keys(batch)
+            if routes is not None:
+                batch = batch.append_column("route", pa.array(map(routes.get, keys.to_pylist()), pa.string()))
+            mask = where.mask(batch)
+            streams.update(pc.unique(keys.filter(mask)).to_pylist())
+            conns.update(pc.unique(batch["conn"].filter(mask)).to_pylist())
+            _check(len(streams))
+        return pa.array(sorted(streams), pa.string()), pa.array(sorted(conns), pa.string())
+
+    def _routes(self) -> dict[str, str]:
+        """Return the routes of all streams that have one."""
+        import pyarrow.compute as pc
+
+        found: dict[str, str] = {}
+        for _, batch in self._source(frozenset({"streams"})):
+            known = batch.filter(pc.is_valid(batch["route"]))
+            found.update(zip(_keys(known).to_pylist(), known["route"].to_pylist(), strict=True))
+            _check(len(found))
+        return found
+
+    def _count(self, kept: pa.RecordBatch, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
+        self.broken += pc.sum(broken).as_py() or 0
+        for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
+            self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
+
+
+def _keys(batch: pa.RecordBatch) -> pa.Array:
+    """Return a text for the stream of each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    streams = pc.fill_null(batch["stream"].cast(pa.string()), "")
+    return pc.binary_join_element_wise(batch["conn"].cast(pa.string()), streams, " ")
+
+
+def _check(streams: int) -> None:
+    if streams > MOST_SELECTED:
+        usage(f"--where needs more than {MOST_SELECTED:,} streams in memory: narrow it, or add --conn")

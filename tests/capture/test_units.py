@@ -1,0 +1,53 @@
+"""Captures decoded whole, and in groups as tasks of Spark do it: with a key log, and with either copy of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="tables need the extra capture")
+
+from afflux.capture.places import captures_in
+from afflux.capture.units import Decoding, units_of
+from afflux.core.limits import Limits
+from tests.capture.tabling import SETUP, asks, item
+from tests.capture.tlspeers import TlsTalk
+from tests.capture.writing import Talk, pcap
+from tests.transports.certificates import Certificates
+
+
+def streams(path: Path, decoding: Decoding) -> Iterator[list[tuple[int, int]]]:
+    """The bytes of each stream, from a capture decoded whole, then in groups."""
+    whole = decoding.files([path])
+    units = units_of(captures_in([str(path)]), Limits.server(), index_dir=path.parent)
+    for found in (whole, (one for unit in units for one in decoding.of(unit))):
+        yield [(row["stream"], row["bytes_in"]) for _, batch in found for row in batch.to_pylist()]
+
+
+def test_a_key_log_decrypts(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
+    talk = TlsTalk(Certificates(tmp_path), tmp_path / "keys.log", protocols=("rsocket",))
+    talk.send(True, SETUP + asks(1))
+    talk.send(False, item(1, b"four"))
+    path = tmp_path / "tls.pcap"
+    path.write_bytes(pcap(talk.close()))
+    assert [*streams(path, Decoding(tables=("streams",), keylog=str(tmp_path / "keys.log")))] == [[(1, 4)], [(1, 4)]]
+    assert [*streams(path, Decoding(tables=("streams",)))] == [[], []]
+    with pytest.raises(FileNotFoundError):
+        [*streams(path, Decoding(tables=("streams",), keylog=str(tmp_path / "missing")))]
+
+
+@pytest.mark.parametrize(("overlap", "size"), [("first", 4), ("last", 9)])
+def test_the_copy_that_counts(overlap: str, size: int, tmp_path: Path) -> None:
+    """PC-07."""
+    talk = Talk()
+    long = item(1, b"nine byte")
+    short = (item(1, b"four") + item(1, b""))[: len(long)]
+    packets = [*talk.open(), *talk.send(True, SETUP + asks(1))]
+    packets += [talk.packet(False, 1, short[1:]), talk.packet(False, 1, long[1:])]
+    packets += [talk.packet(False, 0, long[:1])]
+    path = tmp_path / "copies.pcap"
+    path.write_bytes(pcap(packets))
+    assert [*streams(path, Decoding(tables=("streams",), overlap=overlap))] == [[(1, size)]] * 2
