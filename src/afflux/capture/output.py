@@ -30,7 +30,7 @@ from afflux.capture.scratch import replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
 from afflux.core.errors import Invalid
 
-__all__ = ["Attempt", "Output", "OutputRefused", "TableWriter", "opened", "write_tables"]
+__all__ = ["Attempt", "Output", "OutputRefused", "TableWriter", "named_if_full", "opened", "write_tables"]
 
 VERSION: Final = 1
 "The version of the tables."
@@ -93,20 +93,26 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
 
     Raises:
         OutputRefused: the directory cannot be replaced.
-        OSError: the directory beside it cannot be written. That of a full disk has the name of the directory.
+        OSError: the directory beside it cannot be written.
     """
     place = Path(out).absolute()
     check(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{place.name}.tmp-"
     sweep(place.parent, prefix)
+    with scratch(place.parent, prefix) as made:
+        yield Output(place, made, decoding)
+
+
+@contextmanager
+def named_if_full(out: str) -> Iterator[None]:
+    """Name the directory in the error of a full disk: pyarrow's has many words and no place."""
     try:
-        with scratch(place.parent, prefix) as made:
-            yield Output(place, made, decoding)
+        yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise OSError(error.errno, os.strerror(error.errno), out) from None  # pyarrow's has many words and no place
+        raise OSError(error.errno, os.strerror(error.errno), out) from None
 
 
 def check(place: Path) -> None:
@@ -254,7 +260,7 @@ def write_tables(
     """
     decoding = Decoding() if decoding is None else decoding
     files = captures_in(paths)
-    with opened(out, decoding) as output:
+    with opened(out, decoding) as output, named_if_full(out):
         writer = TableWriter(output.made, decoding, partition_by)
         found = chain.from_iterable(
             decoding.files(capture, dictionaries=writer.dictionaries) for capture in files.captures

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
-from afflux.capture.output import Attempt, TableWriter, opened
+from afflux.capture.output import Attempt, TableWriter, named_if_full, opened
 from afflux.capture.parts import Part
 from afflux.capture.places import captures_in
 from afflux.capture.units import Decoding, Unit, units_of
@@ -131,7 +131,8 @@ def decode(
         report(f"{len(files.plain) + len(files.compressed)} captures, {len(units)} tasks")
         work = partial(write_unit, str(output.made), decoding, tuple(partition_by))
         attempts = jobs.run("decode", work, sorted(units, key=_size, reverse=True))
-        output.publish(attempts, {"captures": [str(path) for one in files.captures for path in one]})
+        with named_if_full(out):
+            output.publish(attempts, {"captures": [str(path) for one in files.captures for path in one]})
     return output.rows
 
 
