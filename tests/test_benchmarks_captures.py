@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
-from afflux.capture.output import write_tables
 from benchmarks.capture import RESULTS, Asked, measure
 from benchmarks.capture_files import KINDS, make
 from benchmarks.capture_report import PAGE, report, rewritten, section
+
+from afflux.capture.output import write_tables
 
 
 @pytest.mark.parametrize("kind", KINDS)
