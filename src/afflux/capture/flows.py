@@ -1,22 +1,20 @@
 """Follow the TCP connections of a capture, and deliver the bytes of each direction in order.
 
 Theory of operation. A batch is sorted by connection and direction. If all segments of a direction continue each other,
-which is the common case, their data is delivered in one piece, without a look at the single segments; a SYN before and
-a FIN after them make no difference. The segments of other directions are handled one by one (reassembly.py). So are
-those of a connection whose consumer has not settled: it needs both directions in the order of the capture to recognize
-the protocol.
+which is the common case, their data is delivered in one piece, without a look at the single segments. The segments of
+other directions are handled one by one (reassembly.py). So are those of a connection whose consumer has not settled: it
+needs both directions in the order of the capture to recognize the protocol.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
-from afflux.capture.bulk import Bulk, Row
 from afflux.capture.connections import Conflict, Connection, Consumer, Entry, Key, Opening, ends_of, keys_of
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
@@ -29,6 +27,9 @@ _RECENT = 0x4000
 "Delivered bytes of a direction that are remembered, to compare retransmissions with."
 _MOST_CONFLICTS = 1_024
 "Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
+Flags = npt.NDArray[np.bool_]
+_Row = tuple[int, int, int, bool, int]
+"The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
 
 
 class Flows:
@@ -73,8 +74,8 @@ class Flows:
             return
         flow, keys = self.flow, self.keys = keys_of(found)
         waiting = np.array([self._waits(key) for key in keys], np.bool_)[flow]
-        special = found.flags & (SYN | FIN | RST)
-        carrying = np.flatnonzero((special != 0) | (found.size + found.cut > 0) | waiting)
+        special = found.flags & (SYN | FIN | RST) != 0
+        carrying = np.flatnonzero(special | (found.size + found.cut > 0) | waiting)
         if not len(carrying):
             return
         half = (flow * 2 + found.rising)[carrying]
@@ -103,9 +104,8 @@ class Flows:
     def finish(self, connection: Connection, packet: int = -1) -> None:
         """End a connection: missing bytes are gaps."""
         for rising, half in connection.halves.items():
-            if half.waiting:
-                self.too_much(-half.size)
-                self.hand_over(connection, rising, half.skip_all(), packet)
+            self.too_much(-half.size)
+            self.hand_over(connection, rising, half.skip_all(), packet)
             self._forget(half)
             connection.consumer.end(rising, packet)
 
@@ -186,8 +186,7 @@ class Flows:
         return self._recent.get(half, b"")
 
     def _forget(self, half: Half) -> None:
-        if half in self._recent:
-            self._recent_bytes -= len(self._recent.pop(half))
+        self._recent_bytes -= len(self._recent.pop(half, b""))
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""
@@ -196,6 +195,19 @@ class Flows:
 
     def _waits(self, key: Key) -> bool:
         return _waits(self._table.get(key))
+
+
+class _Bulk:
+    """Segments as lists, in the order in which they are delivered."""
+
+    __slots__ = ("block", "columns")
+
+    def __init__(self, found: Segments, order: Ints) -> None:
+        starts, sizes = found.at[order], found.size[order]
+        self.block = memoryview(found.block)
+        columns = (sizes, starts, starts + sizes, found.index[order])
+        self.columns: tuple[list[int], ...] = tuple(column.tolist() for column in columns)
+        "Sizes, where the data begins and ends in the block, packets."
 
 
 class _Batch:
@@ -208,108 +220,52 @@ class _Batch:
         self._keys = keys
         self._flow = flow
         self._rows: list[tuple[int, ...]] = []
-        self._bulks: Bulk | None = None
+        self._bulks: _Bulk | None = None
         self._all: list[Ints] = []
 
-    def deliver(self, order: Ints, half: Ints, special: Ints) -> None:
-        """Deliver the segments ``order``, which are sorted by direction. ``special`` are their SYN, FIN and RST."""
+    def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
+        """Deliver the segments ``order``, which are sorted by direction."""
         found = self._found
-        seq, size, cut = found.seq[order], found.size[order], found.cut[order]
-        after = (seq + size + cut + (special & SYN != 0)) & 0xFFFF_FFFF
+        seq, cut = found.seq[order], found.cut[order]
+        after = (seq + found.size[order] + cut) & 0xFFFF_FFFF
         same = half[1:] == half[:-1]
+        broken = special | (cut > 0)
+        broken[1:] |= same & (seq[1:] != after[:-1])
         starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
-        stops = np.append(starts[1:], len(order))
-        syn, fin = special & SYN != 0, special & FIN != 0
-        broken = (special & RST != 0) | (cut > 0) | (syn & (fin | (size > 0)))
-        broken[1:] |= same & ((seq[1:] != after[:-1]) | syn[1:] | fin[:-1])
         single = np.logical_or.reduceat(broken, starts)
-        columns = (half[starts], starts, stops, single, seq[starts], syn[starts], fin[stops - 1])
-        queued: list[Row] = []
-        for row in map(Row._make, zip(*(column.tolist() for column in columns), strict=True)):
-            if queued and queued[0].half >> 1 != row.half >> 1:
+        stops = np.append(starts[1:], len(order))
+        rows = zip(
+            half[starts].tolist(),
+            starts.tolist(),
+            stops.tolist(),
+            single.tolist(),
+            seq[starts].tolist(),
+            strict=True,
+        )
+        queued: list[_Row] = []
+        for row in rows:
+            if queued and queued[0][0] >> 1 != row[0] >> 1:
                 self._connection(queued, order, special)
                 queued = []
             queued.append(row)
         self._connection(queued, order, special)
 
-    def _connection(self, rows: list[Row], order: Ints, special: Ints) -> None:
+    def _connection(self, rows: list[_Row], order: Ints, special: Flags) -> None:
         """Deliver the segments of one connection: one or two directions."""
-        number = rows[0].half >> 1
-        key = self._keys[number]
+        key = self._keys[rows[0][0] >> 1]
         connection = self._flows.find(key)
-        after = 0
+        start, stop = rows[0][1], rows[-1][2]
         if isinstance(connection, Connection):
-            if connection.consumer.idle and not special[rows[0].first : rows[-1].stop].any():
+            if connection.consumer.idle and not special[start:stop].any():
                 return
-            consumer = connection.consumer
-            if consumer.settled and not consumer.idle and self._plain(connection, rows):
-                self._in_order(key, connection, rows, [row.first for row in rows], order)
+            if connection.consumer.settled and self._plain(connection, rows):
+                for half, first, last, _, _ in rows:
+                    self._bulk(connection, bool(half & 1), order, first, last)
                 return
-        elif (connection is None or connection.closed) and self._fresh(rows, order):
-            connection = self._begun(key, connection, rows, order)
-            after = self._unsettled(key, connection, rows, order)
-            if after < 0:
-                return
-        numbers = self._segments(number).tolist()
-        place = bisect_left(numbers, after)
+        numbers = self._segments(rows[0][0] >> 1).tolist()
+        place = 0
         while place < len(numbers):
             place, connection = self._next(key, connection, numbers, place)
-
-    def _fresh(self, rows: list[Row], order: Ints) -> bool:
-        """Whether the segments of a new connection are in order, data or a FIN among them, and after all SYNs."""
-        for row in rows:
-            if row.single or not row.begins:
-                return False
-        numbers = self._bulk(order).numbers
-        after = [numbers[row.first + 1] for row in rows if row.first + 1 < row.stop]
-        return bool(after) and max(numbers[row.first] for row in rows) < min(after)
-
-    def _begun(self, key: Key, entry: Entry | None, rows: list[Row], order: Ints) -> Connection:
-        """Begin a connection with its SYNs."""
-        bulk, flags = self._bulk(order), self._found.flags
-        opening = entry if isinstance(entry, Opening) else None
-        for row in sorted(rows, key=lambda row: bulk.numbers[row.first]):
-            answer = bool(flags[bulk.numbers[row.first]] & ACK)
-            time = int(self._time[bulk.packets[row.first]])
-            opening = self._flows.opening(key, opening, row.rising, row.seq, answer, time)
-        return self._flows.open(key, opening, 0)
-
-    def _unsettled(self, key: Key, connection: Connection, rows: list[Row], order: Ints) -> int:
-        """Deliver the segments of a new connection, the first ones in the order of the capture until its consumer has
-        settled. Return the segment from which on they must be handled one by one; -1 for none."""
-        numbers, consumer = self._bulk(order).numbers, connection.consumer
-        places = [row.first + 1 for row in rows]
-        while not consumer.settled:
-            left = [(numbers[place], at) for at, place in enumerate(places) if place < rows[at].stop]
-            if not left:
-                return -1
-            number, at = min(left)
-            row, place = rows[at], places[at]
-            if row.finishes and place + 1 == row.stop:
-                return number
-            self._piece(connection, row.rising, order, place, place + 1)
-            places[at] = place + 1
-        if not consumer.idle:
-            self._in_order(key, connection, rows, places, order)
-        return -1
-
-    def _in_order(self, key: Key, connection: Connection, rows: list[Row], places: list[int], order: Ints) -> None:
-        """Deliver segments that continue their directions, each from a place on, and then their FINs."""
-        bulk, ends = self._bulk(order), list[tuple[int, bool]]()
-        for row, place in zip(rows, places, strict=True):
-            stop = row.stop - (row.finishes and not bulk.sizes[row.stop - 1])
-            if place < stop:
-                self._piece(connection, row.rising, order, place, stop)
-            if row.finishes:
-                ends.append((bulk.packets[row.stop - 1], row.rising))
-        for packet, rising in sorted(ends):
-            half = connection.halves[rising]
-            half.finish(half.expected)
-            if connection.halves[not rising].ended:
-                connection.closed = True
-                self._flows.retire(key, connection, packet)
-            else:
-                connection.consumer.end(rising, packet)
 
     def _next(self, key: Key, connection: Entry | None, numbers: list[int], place: int) -> tuple[int, Entry | None]:
         """Deliver the segment at a place, and those after it that continue both directions, if they may be delivered in
@@ -359,35 +315,30 @@ class _Batch:
             self._all = np.split(order, np.flatnonzero(np.diff(self._flow[order])) + 1)
         return self._all[flow]
 
-    def _plain(self, connection: Connection, rows: list[Row]) -> bool:
+    def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
         """Whether all segments continue their directions, and no bytes wait."""
-        halves = connection.halves
-        if halves[False].waiting or halves[True].waiting:
+        if any(half.waiting for half in connection.halves.values()):
             return False
-        for row in rows:
-            half = halves[row.rising]
-            if row.single or row.begins or half.expected != row.seq or (row.finishes and half.finishing):
+        for half, _, _, single, first in rows:
+            state = connection.halves[bool(half & 1)]
+            if single or state.expected != first:
                 return False
         return True
 
-    def _bulk(self, order: Ints) -> Bulk:
-        """The segments as lists."""
-        if self._bulks is None:
-            self._bulks = Bulk(self._found, order)
-        return self._bulks
-
-    def _piece(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
+    def _bulk(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
         """Deliver segments that continue each other."""
-        bulk, half, consumer = self._bulk(order), connection.halves[rising], connection.consumer
-        ends = list(accumulate(bulk.sizes[first:last]))
+        if self._bulks is None:
+            self._bulks = _Bulk(self._found, order)
+        sizes, starts, stops, packets = (column[first:last] for column in self._bulks.columns)
+        ends = list(accumulate(sizes))
+        half, consumer = connection.halves[rising], connection.consumer
         half.advance(ends[-1])
         if consumer.idle:
             return
-        block = bulk.block
-        places = zip(bulk.starts[first:last], bulk.stops[first:last], strict=True)
-        data = b"".join([block[start:stop] for start, stop in places])
+        block = self._bulks.block
+        data = b"".join([block[start:stop] for start, stop in zip(starts, stops, strict=True)])
         self._flows.remember(half, data)
-        consumer.data(rising, data, ends, bulk.packets[first:last])
+        consumer.data(rising, data, ends, packets)
 
     def _all_rows(self) -> list[tuple[int, ...]]:
         """The segments of the batch: time, packet, seq, ack, flags, at, size, cut, rising."""
