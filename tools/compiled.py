@@ -44,6 +44,7 @@ INTERPRETED = {
     "*/entry": "runs once per connection",
     "*/errors": "applications catch them, and inherit from them",
     "*/frames": "declarations; the generated code is in _codecs",
+    "*/meanings": "declarations for observers of captures",
     "*/member": "values, created once",
     "*/recognition": "runs once per connection",
     "*/states": "the tables",
