@@ -420,6 +420,9 @@ def test_a_caller_may_read_the_first_frames_itself() -> None:
             assert dissector.rest == data[start:cut] and dissector.missing == need - (cut - start)
             assert fed(dissector, [data[cut:]]) == whole[number:]
         assert made("rsocket").at(data[start + 3 : end], start + 3) == whole[number]
+        between = made("rsocket")
+        between.passed(end, b"", 0)
+        assert fed(between, [data[end:]]) == whole[number + 1 :]
 
 
 def test_after_an_error_nothing_is_left() -> None:
