@@ -707,10 +707,11 @@ async def resumption_that_is_not_offered(at: Place) -> None:
 
 @habit("rsocket", "ws")
 async def a_browser(at: Place) -> None:
-    """Headers of a browser's WebSocket, compression offered; a token in the query."""
+    """Headers of a browser's WebSocket, compression offered; a token in the query. The page is of another port of the
+    same host."""
     headers = (
         "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
-        "Origin: http://localhost:3000",
+        "Origin: http://127.0.0.1:3000",
         "Accept: */*",
         "Accept-Encoding: gzip, deflate, br, zstd",
         "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
