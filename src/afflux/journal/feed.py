@@ -2,8 +2,9 @@
 
 One task pulls the inner stream and appends small batches. It stops while the journal or its disk has no room, so that
 the producer gets no more credit; it buffers at most a batch, or one item or list that is larger. Another task commits
-the appended items in a worker thread, as soon as the previous commit is done, or ``linger_s`` later if they are less
-than a block. Only committed items are visible, and they can be read while the producer waits.
+the appended items in a worker thread, as soon as the previous commit is done if they are a block. Less waits for more:
+``linger_s``, or as long as the previous commit took, so that small commits leave half of the disk's time to others.
+Only committed items are visible, and they can be read while the producer waits.
 
 An item that no reader could receive is refused: its error is raised in the inner stream where it yielded the item. If
 the stream handles it, it continues; otherwise readers get the error after all items.
@@ -17,7 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import Any, Final
 
 from afflux.core.errors import Error
@@ -40,6 +41,8 @@ _RETRY_S = 1.0
 "Seconds after which a commit is repeated on a full disk, and a full journal looks for trims of other processes."
 _SLACK_BYTES = 0x4000000
 "The most bytes above a retention's size before a commit trims, because each trim waits for the disk."
+_LINGER_MAX_S = 0.1
+"The most seconds that items wait for others because the previous commit was slow."
 _log = logging.getLogger("afflux.journal")
 END: Final = object()
 "Returned after the last item."
@@ -337,16 +340,20 @@ class Feed:
                 self._batch = []
 
     async def _commit(self) -> None:
+        linger_s = self._linger_s
         while True:
             await self._dirty.wait()
-            if self._linger_s:
+            if linger_s:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._linger_s):
+                    async with asyncio.timeout(linger_s):
                         await self._full.wait()
             self._dirty.clear()
             self._full.clear()
             self._append_if_room()
+            begun = monotonic()
             await self._durably(self.journal.commit)
+            if self._linger_s:
+                linger_s = max(self._linger_s, min(monotonic() - begun, _LINGER_MAX_S))
             self._notify()
             await self._retain_size()
 

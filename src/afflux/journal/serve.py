@@ -66,7 +66,8 @@ class Journalled:
             False, or a function of the request. None uses the attribute ``replays`` of the handler's ``stream`` (of a
             router's function for that route) or of the handler; without it, items after a restart are appended.
         journals: the most journals in the directory; a request that needs another is refused.
-        linger_s: seconds that an item waits for others before it is committed.
+        linger_s: seconds that an item waits for others before it is committed, or longer on a slow disk: as long as the
+            previous commit took, at most 0.1 s. 0 commits at once.
         on_damage: as in :class:`Journal`.
         clock: returns microseconds since 1970 (UTC), for timestamps only.
     """
