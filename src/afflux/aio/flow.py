@@ -285,6 +285,12 @@ class ItemStream(AsyncIterator[Payload]):
         """The connection of the stream."""
         return self._inbound.driver
 
+    def __repr__(self) -> str:
+        inbound = self._inbound
+        unread = length_hint(self._items) + sum(map(len, inbound.chunks))
+        place = "not open" if self.id is None else f"stream {self.id}, {max(0, inbound.granted)} granted"
+        return f"<{type(self).__name__}: {place}, {unread} unread, limited by {self.limited_by()}>"
+
     def __aiter__(self) -> ItemStream:
         return self
 
