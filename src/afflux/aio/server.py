@@ -181,7 +181,8 @@ class Server:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Server {self.uri}, {len(self._clients.connections)} connections>"
+        count = len(self._clients.connections)
+        return f"<Server {self.uri}, {count} connection{'' if count == 1 else 's'}>"
 
     # -- transports.base.Admission --------------------------------------------------------------------------
 
