@@ -4,13 +4,14 @@
    file becomes a page of its own, and ``#name`` behind a module leads to the line of that function or class.
 2. Mermaid drawings need a script from elsewhere: on the site they are folded away. The tables beside them say the same.
 3. The front page of the site begins with the first screen of the README, as docs/README.md says in a comment.
-4. Docstrings are plain text with a few marks of reStructuredText: those become Markdown.
+4. The reference has contracts in plain Markdown: mkdocstrings writes those of the site.
+5. Docstrings are plain text with a few marks of reStructuredText: those become Markdown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
@@ -19,6 +20,7 @@ from griffe import Extension, Object
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from tools.contracts import on_the_site, plain
 from tools.specs import symbols
 
 __all__ = ["Docstrings", "first_screen", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
@@ -93,6 +95,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if here == DOCS / "README.md":
         markdown = markdown.replace(_SCREEN, f"{first_screen()}\n## ", 1)
+    markdown = on_the_site(markdown)
     markdown = _LINK.sub(lambda link: _rewritten(link, here, uri), markdown)
     return _MERMAID.sub(lambda found: _folded(found["drawing"]), markdown)
 
@@ -151,10 +154,4 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, loader: Any, **kwargs: Any) -> None:
         """An object has been read, with its docstring."""
         if obj.docstring is not None:
-            obj.docstring.value = _plain(obj.docstring.value.splitlines())
-
-
-def _plain(lines: Iterable[str]) -> str:
-    """``::`` before an indented example goes, and so does the role before a name."""
-    text = "\n".join("" if line.strip() == "::" else re.sub(r"::$", ":", line) for line in lines)
-    return re.sub(r":(?:class|func|mod|meth|attr|data|exc):(?=`)", "", text)
+            obj.docstring.value = plain(obj.docstring.value.splitlines())
