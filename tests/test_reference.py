@@ -180,7 +180,7 @@ def test_a_docstring_becomes_markdown() -> None:
 
 def test_the_site_shows_the_directive() -> None:
     page = "A\n" + contracts.sided("::: a.b\n", "### a.b\n\ntext\n") + "B\n"
-    assert contracts.on_the_site(page + page) == "A\n::: a.b\nB\n" * 2
+    assert contracts.site_page(page + page) == "A\n::: a.b\nB\n" * 2
 
 
 def test_every_limit_is_enforced_somewhere(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-__all__ = ["contract", "docstring", "first_sentence", "on_the_site", "plain", "sided"]
+__all__ = ["contract", "docstring", "first_sentence", "plain", "sided", "site_page"]
 
 _WIDTH = 110
 _SIDED = re.compile(r"^<!-- site\n(?P<site>.*?)-->\n.*?^<!-- end -->\n", re.MULTILINE | re.DOTALL)
@@ -38,7 +38,7 @@ def sided(directive: str, markdown: str) -> str:
     return f"<!-- site\n{directive}-->\n{markdown}<!-- end -->\n"
 
 
-def on_the_site(page: str) -> str:
+def site_page(page: str) -> str:
     """Return a page with the directives for the site in place of the plain Markdown."""
     return _SIDED.sub(lambda found: found["site"], page)
 
@@ -200,10 +200,10 @@ def _value(module: str, name: str) -> str:
             case ast.Assign(targets=[ast.Name(id=found)]) | ast.AnnAssign(target=ast.Name(id=found)) if found == name:
                 match after:
                     case ast.Expr(value=ast.Constant(value=str(text))):
-                        return f"{_code(ast.unparse(node))}\n{docstring(inspect.cleandoc(text))}"
-                return _code(ast.unparse(node))
+                        return f"{_code(ast.unparse(node), 'text')}\n{docstring(inspect.cleandoc(text))}"
+                return _code(ast.unparse(node), "text")
     raise LookupError(f"no definition of {name} in {module}")
 
 
-def _code(text: str) -> str:
-    return f"```py\n{text}\n```\n"
+def _code(text: str, language: str = "py") -> str:
+    return f"```{language}\n{text}\n```\n"

@@ -20,7 +20,7 @@ from griffe import Extension, Object
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from tools.contracts import on_the_site, plain
+from tools.contracts import site_page, plain
 from tools.specs import symbols
 
 __all__ = ["Docstrings", "first_screen", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
@@ -95,7 +95,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if here == DOCS / "README.md":
         markdown = markdown.replace(_SCREEN, f"{first_screen()}\n## ", 1)
-    markdown = on_the_site(markdown)
+    markdown = site_page(markdown)
     markdown = _LINK.sub(lambda link: _rewritten(link, here, uri), markdown)
     return _MERMAID.sub(lambda found: _folded(found["drawing"]), markdown)
 
