@@ -20,7 +20,7 @@ from griffe import Extension, Object
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from tools.contracts import site_page, plain
+from tools.contracts import plain, site_page
 from tools.specs import symbols
 
 __all__ = ["Docstrings", "first_screen", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
