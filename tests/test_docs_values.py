@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,61 @@ def test_no_page_counts_the_examples() -> None:
         r"\b(?:\d+|ten|twelve|thirteen|fourteen) (?:short |small )?(?:examples|programs)\b", re.IGNORECASE
     )
     assert [path.name for path in pages if counted.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_options_of_the_asgi_application_are_listed() -> None:
+    (listed,) = re.findall(r"`afflux\.asgi\.app` accepts (.*?), like", PAGES["how-to/websocket-and-asgi.md"], re.DOTALL)
+    own = ("handler", "protocol")
+    options = [name for name in inspect.signature(afflux.asgi.app).parameters if name not in own]
+    assert re.findall(r"`(\w+)`", listed) == options
+
+
+def test_names_exist() -> None:
+    unknown = {
+        f"{page}: {name}"
+        for page, text in PAGES.items()
+        if page not in _FIELDS
+        for name in re.findall(r"`(afflux(?:\.\w+)+)", text)
+        if not exists(name)
+    }
+    assert unknown == set()
+
+
+_FIELDS = ("how-to/captures.md",)
+"Pages that name fields of Wireshark, such as afflux.rsocket.n."
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name leads to something."""
+    found: object = afflux
+    path = "afflux"
+    for part in name.split(".")[1:]:
+        path += f".{part}"
+        if not hasattr(found, part) and find_spec(path) is None:
+            return False
+        found = getattr(found, part, None) or import_module(path)
+    return True
+
+
+def test_commands_have_the_options_of_the_pages() -> None:
+    typer = pytest.importorskip("typer", reason="the commands need the extra cli")
+    from afflux.cli.app import app
+
+    options: dict[str, set[str]] = {}
+
+    def walk(command: object, name: str) -> None:
+        options[name] = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}  # type: ignore[attr-defined]
+        for inner, below in getattr(command, "commands", {}).items():
+            walk(below, f"{name} {inner}".strip())
+
+    walk(typer.main.get_command(app), "")
+    wrong, checked = [], 0
+    for page, text in PAGES.items():
+        for span in re.findall(r"`afflux ([a-z][^`]*)`", text):
+            words = span.split()
+            command = max((name for name in options if name and span.startswith(name)), key=len, default=None)
+            given = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+            checked += len(given)
+            wrong += [f"{page}: afflux {span}: {each}" for each in given if each not in options.get(command or "", ())]
+    assert wrong == []
+    assert checked > 30

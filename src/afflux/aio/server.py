@@ -110,7 +110,7 @@ class Server:
     @property
     def refused(self) -> dict[str, int]:
         """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``. Those
-        whose protocol was not recognized are under "unrecognized", and those of pages of other origins under
+        whose protocol was not recognized are under "unrecognized", and those of pages that may not connect under
         "origin"."""
         return dict(self._clients.gate.refused)
 
