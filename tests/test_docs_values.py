@@ -111,7 +111,7 @@ def test_no_page_counts_the_examples() -> None:
 
 def test_the_options_of_the_asgi_application_are_listed() -> None:
     (listed,) = re.findall(r"`afflux\.asgi\.app` accepts (.*?), like", PAGES["how-to/websocket-and-asgi.md"], re.DOTALL)
-    own = ("handler", "protocol")
+    own = ("handler", "path", "protocol")
     options = [name for name in inspect.signature(afflux.asgi.app).parameters if name not in own]
     assert re.findall(r"`(\w+)`", listed) == options
 
