@@ -144,7 +144,7 @@ def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> Non
     made, _ = build(tmp_path, target="sdist")
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
+    assert {"README.md", "hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
 
 
 def test_every_command_of_the_page_is_tried() -> None:

@@ -67,6 +67,19 @@ async def test_a_channel_has_its_name() -> None:
         assert seen.startswith("<ItemStream: stream 1, ")
 
 
+async def test_a_session_shows_its_state() -> None:
+    class Echo:
+        async def session(self, session: afflux.Session) -> None:
+            await session.write(await session.read())
+
+    async with afflux.serve("jmux+mem://reprs", Echo()) as server, afflux.connect(server.uri) as peer:
+        async with await peer.session(b"x", finish=True) as session:
+            assert repr(session) == f"<Session {session.stream}: open>"
+            while await session.read():
+                pass
+            assert repr(session) == f"<Session {session.stream}: ended by the peer>"
+
+
 async def test_a_pool_shows_its_connections() -> None:
     async with afflux.serve("mem://reprs", Numbers()) as server, afflux.Pool(server.uri, most=2) as pool:
         assert repr(pool) == "<Pool mem://reprs: 0 of 2 connections>"

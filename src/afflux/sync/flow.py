@@ -141,8 +141,9 @@ class ItemStream:
         return "credit" if self._window is None else "application"
 
     def __repr__(self) -> str:
-        unread = length_hint(self._items) + sum(map(len, self._parts)) + sum(map(_count, self._inbox.arrived))
-        place = "not open" if self.id is None else f"stream {self.id}, {max(0, self._granted)} granted"
+        arrived = sum(map(_count, self._inbox.arrived))
+        unread = length_hint(self._items) + sum(map(len, self._parts)) + arrived
+        place = "not open" if self.id is None else f"stream {self.id}, {max(0, self._granted - arrived)} granted"
         return f"<ItemStream: {place}, {unread} unread, limited by {self.limited_by()}>"
 
     def __enter__(self) -> ItemStream:
