@@ -1,5 +1,7 @@
 """What the objects of a program look like in a notebook, a debugger and a log: short, and without secrets."""
 
+# ruff: noqa: SIM117 -- a connection, then what happens on it: the nesting is the story
+
 from __future__ import annotations
 
 import pytest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_bytes
@@ -68,11 +68,10 @@ def connect(
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     opening = _Opening(
         address=address,
-        transport=transport,
+        dial=partial(_dial, transport, address, settled(tls, address), limits),
         limits=limits,
         terms=replace(terms, leases=lease),
         timeout=limits.handshake_s if timeout is None else timeout,
-        tls=settled(tls, address),
         lease_wait=lease_wait,
         resume=_backoff(resume) if resume else None,
     )
@@ -85,25 +84,22 @@ class _Opening:
     """The arguments of ``connect``, checked."""
 
     address: Address
-    transport: Transport
+    dial: Callable[[float], Link]
+    "Opens a link within a time."
     limits: Limits
     terms: Terms
     timeout: float
-    tls: Tls | None
     lease_wait: float | None
     resume: Backoff | None
 
     def open(self, within: float) -> Driver:
         """Open a connection within a time, and wait for the first lease if leases are wanted."""
-        link = self._dial(within)
+        link = self.dial(within)
         try:
             return self._drive(link, within)
         except BaseException:
             link.close()
             raise
-
-    def _dial(self, within: float) -> Link:
-        return self.transport.dial(self.address, within, self.tls, self.limits)
 
     def _drive(self, link: Link, within: float) -> Driver:
         terms = replace(self.terms, token=token_bytes(TOKEN_BYTES)) if self.resume else self.terms
@@ -111,13 +107,17 @@ class _Opening:
         driver = Driver(engine, link, self.address.protocol)
         driver.lease_wait = self.lease_wait
         if self.resume:
-            driver.pump.redial = Redial(self._dial, self.limits, self.resume, self.timeout)
+            driver.pump.redial = Redial(self.dial, self.limits, self.resume, self.timeout)
         with driver.guard:
             driver.write()
             if terms.leases and not driver.wait(lambda: driver.lease_granted, within):
                 driver.check()
                 raise ConnectFailed(f"{self.address} granted no lease within {within:g} s")
         return driver
+
+
+def _dial(transport: Transport, address: Address, tls: Tls | None, limits: Limits, within: float) -> Link:
+    return transport.dial(address, within, tls, limits)
 
 
 def _backoff(wanted: Backoff | bool) -> Backoff:
