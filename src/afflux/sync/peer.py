@@ -222,7 +222,8 @@ class Peer(Opens):
             Unsupported: ``session`` in a protocol that has session types itself.
         """
         driver = self._driver
-        self._check_credit("channel", credit)
+        check_kept(credit)
+        self._check("channel")
         about = (metadata, route, cursor)
         if session is None:
             return ItemStream(driver, credit, self._channel_opener(_First(source, about), timeout), timeout)
@@ -334,7 +335,8 @@ class Peer(Opens):
     def _items(self, verb: Verb, payload: Payload, credit: Kept, timeout: float | None) -> ItemStream:
         """Return the items of a request with ``payload``; the stream opens on first use."""
         driver = self._last
-        self._check_credit(verb, credit)
+        check_kept(credit)
+        self._check(verb)
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
             self._wait_for_room(timeout)
@@ -363,10 +365,6 @@ class Peer(Opens):
     def _check(self, verb: str) -> None:
         self._protocol.check(verb)
         self._last.check()
-
-    def _check_credit(self, verb: str, credit: Kept) -> None:
-        check_kept(credit)
-        self._check(verb)
 
     def _wait_for_room(self, timeout: float | None) -> None:
         driver = self._last
