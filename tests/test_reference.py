@@ -144,6 +144,13 @@ def test_a_value_has_its_definition_and_its_docstring() -> None:
 
 
 @pytest.mark.parametrize("name", ["api.md", "modules.md", "engine.md"])
+def test_directives_are_in_comments(name: str) -> None:
+    shown = re.sub(r"<!--.*?-->", "", PAGES[name], flags=re.DOTALL)
+    assert ":::" not in shown
+    assert shown.count("\n### <a id=") == PAGES[name].count("\n::: ") - shown.count("\n## afflux.")
+
+
+@pytest.mark.parametrize("name", ["api.md", "modules.md", "engine.md"])
 def test_what_changes_from_run_to_run_is_not_on_the_page(name: str) -> None:
     assert " at 0x" not in PAGES[name]
 
