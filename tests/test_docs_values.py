@@ -23,7 +23,7 @@ PAGES = {
     if path.parent.name not in ("reference", "conformance")
 }
 LIMITS = Limits.server()
-_LIMIT = re.compile(r"(quarter of )?`(\w+)`[ \n]\((?=\d)([^)`]*)\)")
+_LIMIT = re.compile(r"(quarter of )?`(\w+)`(?:[ \n]\((?=\d)([^)`]*)\)|, (\d[\w., ]*?) by default)")
 _NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)(?: ([KMG])iB)?")
 
 
@@ -43,7 +43,8 @@ def value(limit: str) -> float | tuple[float, ...]:
 def test_limits_have_the_values_of_the_code() -> None:
     wrong, checked = [], 0
     for page, text in PAGES.items():
-        for part, limit, shown in _LIMIT.findall(text):
+        for part, limit, in_brackets, after in _LIMIT.findall(text):
+            shown = in_brackets or after
             if limit not in ROWS:
                 continue
             checked += 1
