@@ -180,7 +180,8 @@ class Sender:
             self._size = 0
             self._give_back()
             try:
-                self._check()
+                if self.completed:
+                    raise _late()
                 if not self.over:
                     self._driver.engine.send(self.id, batch)
             finally:
@@ -303,7 +304,8 @@ class Sender:
                     raise self.failure
                 if self.over:
                     raise Over
-                self._check()
+                if self.completed:
+                    raise _late()
                 credit = engine.credit(self.id)
                 if credit > 0:
                     if self._output.room_beside() <= room.promised or (waiting and not self._called):
@@ -318,10 +320,6 @@ class Sender:
             waiting.pop(self, None)
             if waiting and self._called:
                 self._output.flush_soon()  # wakes the next ones, even if this one's source produces nothing for long
-
-    def _check(self) -> None:
-        if self.completed:
-            raise RuntimeError("the handler has completed its answers: it may read on, and yields no more")
 
     async def _until_others_are_sent(self) -> None:
         """Wait with a large item while another one is being sent: each may exceed the room, but only one at a time.
@@ -367,6 +365,10 @@ class Sender:
             self._room.promised -= self._promised
         self._promised = 0
         self._turn = -1
+
+
+def _late() -> RuntimeError:
+    return RuntimeError("the handler has completed its answers: it may read on, and yields no more")
 
 
 def _size(item: PayloadLike) -> int:
