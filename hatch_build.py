@@ -1,12 +1,16 @@
-"""Build hook: with ``AFFLUX_MYPYC=1`` a wheel is compiled with mypyc, and tagged for its interpreter and platform.
+"""Hooks of the build.
 
-Without the variable nothing happens here: the wheel is pure Python. Where it can not be compiled it is pure as well,
-and a line on stderr says why. What is compiled, and how, is in tools/compiled.py; docs/how-to/compiled.md tells users.
+1. With ``AFFLUX_MYPYC=1`` a wheel is compiled with mypyc, and tagged for its interpreter and platform. Without the
+   variable the wheel is pure Python. Where it can not be compiled it is pure as well, and a line on stderr says why.
+   What is compiled, and how, is in tools/compiled.py; docs/how-to/compiled.md tells users.
+2. A package index shows the README without the files beside it: its links become absolute, below ``Source`` of
+   ``project.urls``.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AFFLUX_MYPYC"
 
@@ -54,6 +59,31 @@ class Compiled(BuildHookInterface):  # type: ignore[type-arg]
         """The wheel is written: forget what it was made of."""
         if hasattr(self, "_folder"):
             self._folder.cleanup()
+
+
+class Readme(MetadataHookInterface):
+    """The hook of the metadata."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add the README to the metadata."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        source = metadata["urls"]["Source"]
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, source)}
+
+
+_LINK = re.compile(r"\]\((?!\w+:|#)(?P<path>[^)\s]+)\)")
+_IMAGES = (".svg", ".png")
+
+
+def absolute(text: str, source: str) -> str:
+    """Return Markdown whose links to files, relative to the root of the repository at ``source``, are absolute."""
+
+    def link(found: re.Match[str]) -> str:
+        return f"]({source}/{'raw' if found['path'].endswith(_IMAGES) else 'blob'}/HEAD/{found['path']})"
+
+    return _LINK.sub(link, text)
 
 
 def _wanted() -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import RESULTS, as_text, figures_of, machine
+from benchmarks.front import README, figures_of_the_readme
 from benchmarks.page import PAGE, rewritten
 from benchmarks.peers import CONTENDERS, LOOPS, PEERS, chosen
 from benchmarks.picture import PICTURE, draw
@@ -57,8 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _publish(figures: dict[str, Any]) -> int:
-    """Regenerate the page and the picture."""
+    """Regenerate the page, the picture and the figures of the README."""
     PAGE.write_text(rewritten(PAGE.read_text(), figures))
+    README.write_text(figures_of_the_readme(README.read_text(), figures))
     try:
         picture = draw(figures)
     except ImportError as missing:

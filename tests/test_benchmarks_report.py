@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from benchmarks import __main__ as command
-from benchmarks import page, picture, words
+from benchmarks import front, page, picture, words
 from benchmarks.bars import BARS, OURSELVES, Bar, targets
 from benchmarks.figures import RESULTS, as_text, figures_of, machine
 from benchmarks.pairs import Sample
@@ -247,12 +247,16 @@ def test_what_draws_may_be_missing(
 ) -> None:
     made = tmp_path / "page.md"
     made.write_text(page.PAGE.read_text())
+    readme = tmp_path / "README.md"
+    readme.write_text(front.README.read_text())
     monkeypatch.setattr(command, "PAGE", made)
+    monkeypatch.setattr(command, "README", readme)
     monkeypatch.setattr(command, "PICTURE", tmp_path / "img" / "picture.svg")
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
     assert command.main(["--draw"]) == 1
     assert "no module altair here (make bench installs it)" in capsys.readouterr().out
     assert made.read_text() == page.PAGE.read_text()
+    assert readme.read_text() == front.README.read_text()
     assert not (tmp_path / "img").exists()
 
 
@@ -282,6 +286,18 @@ def test_the_targets_of_the_results_are_those_of_the_bars(committed: Any) -> Non
 def test_the_page_states_the_results(committed: Any) -> None:
     text = page.PAGE.read_text()
     assert page.rewritten(text, committed) == text, "make it anew: python -m benchmarks --draw"
+
+
+def test_the_readme_states_the_results(committed: Any) -> None:
+    text = front.README.read_text()
+    assert front.figures_of_the_readme(text, committed) == text, "make it anew: python -m benchmarks --draw"
+
+
+def test_the_readme_has_a_dash_where_a_library_was_not_measured() -> None:
+    made = figures({("stream-1k", "afflux/uvloop"): 4000.0, ("stream-1k", "rsocket-js/node"): 2000.0})
+    rows = front.figures_of_the_readme(front.README.read_text(), made).splitlines()
+    assert "|  | afflux | rsocket-java | rsocket-js | rsocket (PyPI) |" in rows
+    assert "| stream 1 KiB, unbounded credit | 4.00 k/s | – | 2.00 k/s | – |" in rows
 
 
 def test_the_picture_shows_the_results(committed: Any) -> None:

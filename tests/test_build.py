@@ -50,6 +50,33 @@ def build(folder: Path, target: str = "wheel", **variables: str) -> tuple[Path, 
     return made, done.stderr
 
 
+def description(wheel: Path) -> str:
+    """The metadata of a wheel, with the README behind the headers."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(f"afflux-{afflux.__version__}.dist-info/METADATA").decode()
+
+
+@source_only
+def test_the_readme_of_a_wheel_has_no_relative_link(tmp_path: Path) -> None:
+    headers, _, text = description(build(tmp_path)[0]).partition("\n\n")
+    (source,) = re.findall(r"^Project-URL: Source, (\S+)$", headers, re.MULTILINE)
+    assert "Description-Content-Type: text/markdown" in headers
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert [target for target in links if not target.startswith("https://")] == []
+    ours = [target.removeprefix(source).partition("#")[0] for target in links if target.startswith(source)]
+    assert "/raw/HEAD/docs/img/way.svg" in ours
+    paths = [re.sub("^/(?:raw|blob)/HEAD/", "", target) for target in ours]
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_links_become_absolute() -> None:
+    text = "[a](docs/a.md#x) ![b](img/b.svg) [c](https://c/d) [d](#here) [![e](e.svg)](e.md)"
+    assert import_module("hatch_build").absolute(text, "https://s") == (
+        "[a](https://s/blob/HEAD/docs/a.md#x) ![b](https://s/raw/HEAD/img/b.svg) [c](https://c/d) [d](#here) "
+        "[![e](https://s/raw/HEAD/e.svg)](https://s/blob/HEAD/e.md)"
+    )
+
+
 def is_pure(wheel: Path) -> bool:
     """By its name, by what it says and by what is in it."""
     assert wheel.name == PURE
@@ -117,7 +144,7 @@ def test_the_source_distribution_has_what_compiling_needs(tmp_path: Path) -> Non
     made, _ = build(tmp_path, target="sdist")
     with tarfile.open(made) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
+    assert {"README.md", "hatch_build.py", "tools/compiled.py", "pyproject.toml", "src/afflux/core/buffer.py"} <= names
 
 
 def test_every_command_of_the_page_is_tried() -> None:

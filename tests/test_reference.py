@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("typer", reason="the reference has the exit codes of the command line: the extra cli")
 
+from tools import contracts
 from tools.reference import FOLDER, JMUX, LIMIT, REACTIVESOCKET, RSIO, Wire, pages, write
 
 import afflux
@@ -104,16 +105,89 @@ def test_the_guide_to_limits_names_only_limits() -> None:
 
 def test_every_public_name_has_its_contract() -> None:
     names = [name for name in afflux.__all__ if not name.startswith("_")]
-    missing = [name for name in names if f"\n::: afflux.{name}\n" not in PAGES["api.md"] + PAGES["modules.md"]]
-    assert missing == []
+    text = PAGES["api.md"] + PAGES["modules.md"]
+    assert [name for name in names if not isinstance(getattr(afflux, name), ModuleType) and not has(text, name)] == []
+
+
+def has(page: str, name: str, module: str = "afflux") -> bool:
+    """Whether a page has the contract of a name, for the site and in plain Markdown."""
+    full = f"{module}.{name}"
+    return f'\n::: {full}\n-->\n### <a id="{full}"></a>{full}\n' in page
 
 
 @pytest.mark.parametrize(
     ("page", "module"), [("engine.md", events), ("engine.md", engine), ("modules.md", afflux.sync)]
 )
 def test_every_name_of_a_module_has_its_contract(page: str, module: ModuleType) -> None:
-    missing = [name for name in module.__all__ if f"\n::: {module.__name__}.{name}\n" not in PAGES[page]]
-    assert missing == []
+    assert [name for name in module.__all__ if not has(PAGES[page], name, module.__name__)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\nclass Pool(uri: str, *, most: int = 4, retry: Backoff | None = None, **options: Any)\n",
+        "\n    handler: object = None,\n",
+        "\n) -> Connecting\n```\n\nConnect to a server: ``async with afflux.connect(uri) as peer``",
+        "\n- `ConnectFailed`: when entered: no server answered, or the TLS handshake failed.\n",
+        "\n- `async push(metadata: bytes) -> None`: Send metadata about the connection.\n",
+        "\n- `closed`: Whether the connection is over.\n",
+        "\n- `uri`: The address that was connected to.\n",
+        "\nThe peer refused the request before processing it: a retry is safe.\n",
+    ],
+)
+def test_a_contract_can_be_read_without_the_site(text: str) -> None:
+    assert text in PAGES["api.md"]
+
+
+def test_a_value_has_its_definition_and_its_docstring() -> None:
+    assert "\nCheck = Callable[[Authentication | None, Peer], Any]\n```\n\n``check(cred" in PAGES["modules.md"]
+
+
+@pytest.mark.parametrize("name", ["api.md", "modules.md", "engine.md"])
+def test_directives_are_in_comments(name: str) -> None:
+    shown = re.sub(r"<!--.*?-->", "", PAGES[name], flags=re.DOTALL)
+    assert ":::" not in shown
+    assert shown.count("\n### <a id=") == PAGES[name].count("\n::: ") - shown.count("\n## afflux.")
+
+
+@pytest.mark.parametrize("name", ["api.md", "modules.md", "engine.md"])
+def test_what_changes_from_run_to_run_is_not_on_the_page(name: str) -> None:
+    assert " at 0x" not in PAGES[name]
+
+
+def test_no_module_is_described_twice() -> None:
+    headings = re.findall(r"^## (.*)$", PAGES["modules.md"], re.MULTILINE)
+    assert sorted(headings) == sorted(set(headings))
+
+
+def made(lines: str) -> contracts.Any:
+    """What the source ``lines`` define, as ``thing``."""
+    import linecache
+
+    linecache.cache["<made>"] = (len(lines), None, lines.splitlines(keepends=True), "<made>")
+    space: dict[str, object] = {"__name__": "made"}
+    exec(compile(lines, "<made>", "exec"), space)
+    return space["thing"]
+
+
+def test_a_signature_is_that_of_the_source() -> None:
+    source = 'def thing(a: str = "x, y", /, *rest: dict[str, int], c=(1, 2)) -> None: "Do it: now."\n'
+    assert contracts.contract("m.thing", made(source)) == (
+        '### <a id="m.thing"></a>m.thing\n\n```py\n'
+        "def thing(a: str = 'x, y', /, *rest: dict[str, int], c=(1, 2)) -> None\n```\n\nDo it: now.\n"
+    )
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    text = "Does :func:`it`. More.\n\nArgs:\n    a: one\n        and two.\n    b: three\nReturns:\n    Four.\n\nAfter."
+    assert contracts.docstring(text) == (
+        "Does `it`. More.\n\n**Args**\n\n- `a`: one\n  and two.\n- `b`: three\n\n**Returns**\n\n- Four.\n\nAfter.\n"
+    )
+
+
+def test_the_site_shows_the_directive() -> None:
+    page = "A\n" + contracts.sided("::: a.b\n", "### a.b\n\ntext\n") + "B\n"
+    assert contracts.site_page(page + page) == "A\n::: a.b\nB\n" * 2
 
 
 def test_every_limit_is_enforced_somewhere(tmp_path: Path) -> None:

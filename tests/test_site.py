@@ -16,7 +16,8 @@ pytest.importorskip("mkdocs", reason="the site is built with mkdocs: the extra d
 
 import tools.docs as site
 import yaml
-from tools.docs import DOCS, ROOT, markdown_of, outward
+from tools.contracts import plain
+from tools.docs import DOCS, ROOT, first_screen, markdown_of, outward
 from tools.specs import symbols
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
@@ -57,6 +58,7 @@ def test_it_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None
     assert [page for page, text in html.items() if fetched.search(text)] == []
     imported = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
     assert [path.name for path in tmp_path.rglob("*.css") if imported.search(path.read_text(encoding="utf-8"))] == []
+    assert '<h1 id="afflux">' in html["index.html"]
     _the_docstrings_are_there(html["reference/api.html"])
     _links_into_the_source_lead_to_lines(html, "conformance/rsocket.html")
 
@@ -65,6 +67,7 @@ def _the_docstrings_are_there(page: str) -> None:
     assert 'id="afflux.connect"' in page
     assert 'id="afflux.Peer.request"' in page
     assert ":::" not in page
+    assert "<strong>Args</strong>" not in page
 
 
 def _links_into_the_source_lead_to_lines(html: dict[str, str], page: str) -> None:
@@ -102,7 +105,7 @@ def test_a_file_becomes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_docstrings_become_markdown() -> None:
     lines = ["Of :class:`Peer` and ``x``:", "::", "", "    code", "", "Such as::", "", "    more::"]
-    assert site._plain(lines).splitlines() == [
+    assert plain(lines).splitlines() == [
         "Of `Peer` and ``x``:",
         "",
         "",
@@ -112,6 +115,15 @@ def test_docstrings_become_markdown() -> None:
         "",
         "    more:",
     ]
+
+
+def test_the_front_page_begins_as_the_readme_does() -> None:
+    screen = first_screen()
+    assert screen.startswith("# afflux\n")
+    assert "](img/way.svg)" in screen
+    assert "](how-to/inspect.md)" in screen
+    assert "\n## " not in screen
+    assert (DOCS / "README.md").read_text(encoding="utf-8").startswith(site._SCREEN)
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))

@@ -3,13 +3,15 @@
 1. The pages link to files outside docs/ by their paths, as a reader of the repository wants it. On the site each such
    file becomes a page of its own, and ``#name`` behind a module leads to the line of that function or class.
 2. Mermaid drawings need a script from elsewhere: on the site they are folded away. The tables beside them say the same.
-3. Docstrings are plain text with a few marks of reStructuredText: those become Markdown.
+3. The front page of the site begins with the first screen of the README, as docs/README.md says in a comment.
+4. The reference has contracts in plain Markdown: mkdocstrings writes those of the site.
+5. Docstrings are plain text with a few marks of reStructuredText: those become Markdown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
@@ -18,9 +20,10 @@ from griffe import Extension, Object
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from tools.contracts import plain, site_page
 from tools.specs import symbols
 
-__all__ = ["Docstrings", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
+__all__ = ["Docstrings", "first_screen", "markdown_of", "on_files", "on_page_content", "on_page_markdown", "outward"]
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -29,6 +32,8 @@ _LINK = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]+)(?:#(?P<name>[^)\s]*))?\)")
 _LINE = re.compile(r'id="(__codelineno-\d+-\d+)"')
 _MERMAID = re.compile(r"^```mermaid\n(?P<drawing>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".yml": "yaml", ".sh": "bash"}
+_SCREEN = "<!-- The site begins with the first screen of ../README.md. -->\n\n# "
+_SCREEN_END = "<!-- the first screen ends here -->\n"
 _HIDDEN = "---\nsearch:\n  exclude: true\nhide: [toc]\n---\n\n"
 "What is at the head of a page that is a file: the search is for documentation."
 
@@ -88,8 +93,17 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     here = _sources(files).get(uri, DOCS / uri)
     if here.suffix != ".md":
         return markdown
+    if here == DOCS / "README.md":
+        markdown = markdown.replace(_SCREEN, f"{first_screen()}\n## ", 1)
+    markdown = site_page(markdown)
     markdown = _LINK.sub(lambda link: _rewritten(link, here, uri), markdown)
     return _MERMAID.sub(lambda found: _folded(found["drawing"]), markdown)
+
+
+def first_screen() -> str:
+    """Return the README up to the end of its first screen, with links from docs/README.md."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition(_SCREEN_END)[0]
+    return _LINK.sub(lambda link: link[0].replace(link["path"], relpath(ROOT / link["path"], DOCS), 1), text)
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -140,10 +154,4 @@ class Docstrings(Extension):
     def on_object(self, *, obj: Object, loader: Any, **kwargs: Any) -> None:
         """An object has been read, with its docstring."""
         if obj.docstring is not None:
-            obj.docstring.value = _plain(obj.docstring.value.splitlines())
-
-
-def _plain(lines: Iterable[str]) -> str:
-    """``::`` before an indented example goes, and so does the role before a name."""
-    text = "\n".join("" if line.strip() == "::" else re.sub(r"::$", ":", line) for line in lines)
-    return re.sub(r":(?:class|func|mod|meth|attr|data|exc):(?=`)", "", text)
+            obj.docstring.value = plain(obj.docstring.value.splitlines())

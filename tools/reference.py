@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from tools.contracts import contract, docstring, first_sentence, sided
 from tools.frame_pages import field_docs, frame_page, reference_page
 from tools.specs import linked, owner_of
 
@@ -200,14 +200,14 @@ def _api() -> str:
         left = {name: thing for name, thing in left.items() if name not in inside}
         if inside:
             parts += [f"## {title}\n", about, _contents("afflux", inside)]
-            parts += [_directive(f"afflux.{name}") for name in inside]
+            parts += [_contract(f"afflux.{name}", thing) for name, thing in inside.items()]
     return _joined(parts)
 
 
 def _modules() -> str:
     names = [name for name in afflux.__all__ if isinstance(getattr(afflux, name), ModuleType)]
     parts = ["# Modules", _note("the docstrings"), _ABOUT_MODULES]
-    for name in (*names, *_MODULES):
+    for name in dict.fromkeys((*names, *_MODULES)):
         parts += _module(f"afflux.{name}")
     return _joined(parts)
 
@@ -223,9 +223,11 @@ def _module(name: str) -> list[str]:
     """Return a module's docstring, a table of its names, and their contracts."""
     module = import_module(name)
     names = module.__all__
-    about = _directive(name, show_root_heading=False, show_root_toc_entry=False, members=[])
-    table = _contents(name, {each: getattr(module, each) for each in names})
-    return [f"## {name}\n", about, table, *(_directive(f"{name}.{each}") for each in names)]
+    options = _directive(name, show_root_heading=False, show_root_toc_entry=False, members=[])
+    about = sided(options, docstring(inspect.getdoc(module) or ""))
+    things = {each: getattr(module, each) for each in names}
+    contracts = [_contract(f"{name}.{each}", thing) for each, thing in things.items()]
+    return [f"## {name}\n", about, _contents(name, things), *contracts]
 
 
 def _contents(owner: str, things: dict[str, Any]) -> str:
@@ -238,9 +240,12 @@ def _first_sentence(thing: Any) -> str:
     """Return the first sentence of a docstring; "" for a value, which has only the docstring of its type."""
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return ""
-    words = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-    first = re.sub(r":\w+:(?=`)", "", re.split(r"(?<=[.:;]) ", words)[0].rstrip(":;"))
-    return first.replace("|", "\\|") + ("" if first.endswith((".", "?")) else ".")
+    return first_sentence(inspect.getdoc(thing) or "").replace("|", "\\|")
+
+
+def _contract(name: str, thing: Any) -> str:
+    """Return the contract of a name: that of mkdocstrings on the site, and plain Markdown elsewhere."""
+    return sided(_directive(name), contract(name, thing))
 
 
 def _directive(name: str, **options: Any) -> str:

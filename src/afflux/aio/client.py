@@ -95,6 +95,16 @@ class Connecting:
         self._peer: Peer | None = None
         self._store: Store | None = None
 
+    def __repr__(self) -> str:
+        what = (
+            'await it, or use "async with"'
+            if self._peer is None
+            else "connected"
+            if not self._peer.closed
+            else "closed"
+        )
+        return f"<Connecting to {self._plan.address!s:.200}: {what}>"
+
     def __await__(self) -> Generator[None, None, Peer]:
         return self._open().__await__()
 

@@ -256,7 +256,7 @@ class ItemStream(AsyncIterator[Payload]):
     for``, ``async with`` or ``request``. One task at a time may iterate.
     """
 
-    __slots__ = ("_chunk", "_inbound", "_items", "_loop_thread", "_open", "_stop", "first")
+    __slots__ = ("_chunk", "_complete", "_inbound", "_items", "_loop_thread", "_open", "_stop", "first")
 
     def __init__(
         self,
@@ -265,12 +265,14 @@ class ItemStream(AsyncIterator[Payload]):
         opener: Callable[[int], None] | None,
         stop: Callable[[], None],
         first: Payload | None = None,
+        complete: Callable[[], None] | None = None,
     ) -> None:
         self.first = first
         "At a channel's handler: the first item, which iteration also returns first; its metadata has the route."
         self._inbound = inbound
         self._open = opener
         self._stop = stop
+        self._complete = complete
         self._chunk: Payloads = []
         self._items: Iterator[Payload] = iter(())
         self._loop_thread = threading.get_ident()
@@ -284,6 +286,12 @@ class ItemStream(AsyncIterator[Payload]):
     def driver(self) -> Driver:
         """The connection of the stream."""
         return self._inbound.driver
+
+    def __repr__(self) -> str:
+        inbound = self._inbound
+        unread = length_hint(self._items) + sum(map(len, inbound.chunks))
+        place = "not open" if self.id is None else f"stream {self.id}, {max(0, inbound.granted)} granted"
+        return f"<{type(self).__name__}: {place}, {unread} unread, limited by {self.limited_by()}>"
 
     def __aiter__(self) -> ItemStream:
         return self
@@ -324,6 +332,18 @@ class ItemStream(AsyncIterator[Payload]):
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
         self._start(n)
+
+    def complete(self) -> None:
+        """At a channel's handler: complete the answers now, and read on. The handler yields no more after it; when
+        it returns, what was not read is canceled. Idempotent. In ReactiveSocket the end of the answers ends both
+        directions, unless the dialect is ``half-close``.
+
+        Raises:
+            LocalProtocolError: not the items of a channel's handler.
+        """
+        if self._complete is None:
+            raise LocalProtocolError("only a channel's handler can complete its answers", stream=self.id)
+        self._complete()
 
     def cancel(self) -> None:
         """Cancel the stream: iteration ends, and items that were not consumed are dropped. Idempotent."""

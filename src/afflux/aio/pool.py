@@ -44,6 +44,9 @@ class Pool:
         self._random = Random(getrandbits(64))
         self._over = False
 
+    def __repr__(self) -> str:
+        return f"<Pool {self.uri:.200}: {len(self.connections)} of {self._most} connections>"
+
     @property
     def connections(self) -> tuple[Peer, ...]:
         """The open connections."""

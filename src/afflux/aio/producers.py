@@ -69,7 +69,8 @@ class Producers:
                 from afflux.resume.recovery import skipping
 
                 source = skipping(source, sent)
-            await sender.send_all(source)
+            if source != () or not sender.completed:
+                await sender.send_all(source)
         except asyncio.CancelledError:
             if not sender.over:
                 self._slots.fail(event.stream, Canceled("the handler was canceled"))
@@ -103,8 +104,15 @@ class Producers:
                 opener=self._first_grant(inbound, stream),
                 stop=lambda: driver.streams.cancel(stream),
                 first=event.payload,
+                complete=lambda: self._complete(sender, inbound),
             )
         return Producing(event, sender, items, sent)
+
+    def _complete(self, sender: Sender, inbound: Inbound) -> None:
+        """Complete the answers of a channel. Where that ends both directions, no more items arrive."""
+        sender.complete()
+        if not inbound.ended and all(sender.id != status.stream for status in self._slots.driver.engine.streams()):
+            inbound.finish(None)
 
     def _first_grant(self, inbound: Inbound, stream: int) -> Callable[[int], None]:
         """Return a function that opens the window when the handler requests its first item, which is part of it

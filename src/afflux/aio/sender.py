@@ -45,6 +45,7 @@ class Sender:
         "_small",
         "_turn",
         "_waiter",
+        "completed",
         "failure",
         "id",
         "over",
@@ -61,6 +62,8 @@ class Sender:
         "The peer wants no more items, or the stream is over."
         self.task: asyncio.Task[Any] | None = None
         "The task that produces the items, if it is to end with the stream; handlers cancel their own."
+        self.completed = False
+        "The application has completed this half before its source ends."
         self.failure: Exception | None = None
         "The reason why an item that was produced could not be sent."
         self._batch: list[PayloadLike] = []
@@ -114,6 +117,8 @@ class Sender:
                 await self._send_async(source)
             else:
                 await self._send_plain(iter(source))
+            if self.completed:
+                self.push()
             batch, self._batch = self._batch, []
             if self.failure is not None:
                 raise self.failure
@@ -126,6 +131,14 @@ class Sender:
             raise
         finally:
             room.producing -= 1
+            self._output.flush_soon()
+
+    def complete(self) -> None:
+        """Send the items produced so far, and complete this half; the source may run on, and produces no more."""
+        self.push()
+        if not self.over and not self.completed:
+            self._driver.engine.complete(self.id)
+            self.completed = True
             self._output.flush_soon()
 
     async def ready(self) -> None:
@@ -167,6 +180,8 @@ class Sender:
             self._size = 0
             self._give_back()
             try:
+                if self.completed:
+                    raise _late()
                 if not self.over:
                     self._driver.engine.send(self.id, batch)
             finally:
@@ -289,6 +304,8 @@ class Sender:
                     raise self.failure
                 if self.over:
                     raise Over
+                if self.completed:
+                    raise _late()
                 credit = engine.credit(self.id)
                 if credit > 0:
                     if self._output.room_beside() <= room.promised or (waiting and not self._called):
@@ -348,6 +365,10 @@ class Sender:
             self._room.promised -= self._promised
         self._promised = 0
         self._turn = -1
+
+
+def _late() -> RuntimeError:
+    return RuntimeError("the handler has completed its answers: it may read on, and yields no more")
 
 
 def _size(item: PayloadLike) -> int:

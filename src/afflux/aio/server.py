@@ -110,7 +110,7 @@ class Server:
     @property
     def refused(self) -> dict[str, int]:
         """The number of connections refused because of a limit, by its name, such as ``{"connections": 3}``. Those
-        whose protocol was not recognized are under "unrecognized", and those of pages of other origins under
+        whose protocol was not recognized are under "unrecognized", and those of pages that may not connect under
         "origin"."""
         return dict(self._clients.gate.refused)
 
@@ -181,7 +181,8 @@ class Server:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Server {self.uri}, {len(self._clients.connections)} connections>"
+        count = len(self._clients.connections)
+        return f"<Server {self.uri}, {count} connection{'' if count == 1 else 's'}>"
 
     # -- transports.base.Admission --------------------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class Session:
         self._listener: asyncio.Future[None] | None = None
         driver.streams.sessions[stream] = self
 
+    def __repr__(self) -> str:
+        state = "failed" if self.error is not None else "ended by the peer" if self.ended else "open"
+        return f"<Session {self.stream}: {state}>"
+
     @property
     def id(self) -> int | None:
         """The session's id on the wire; None while it waits for one, and when it is over."""

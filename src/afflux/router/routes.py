@@ -50,6 +50,9 @@ class RouteOptions(TypedDict, total=False):
 _OPTIONS: Final = tuple(RouteOptions.__annotations__)
 _LIMITS: Final = ("concurrent", "rate", "payload_bytes", "timeout")
 
+_SHOWN: Final = 8
+"Routes that the repr of a router shows."
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -183,6 +186,11 @@ class Router(Routed):
         """All (verb, route) pairs, exact routes first; "" is the fallback."""
         exact = [(verb, route or "") for verb, table in self._tables.items() for route in table.exact]
         return exact + [(verb, route) for verb, table in self._tables.items() for route, _, _ in table.places]
+
+    def __repr__(self) -> str:
+        routes = self.routes
+        shown = [f'{verb} "{route:.40}"' if route else f"{verb} fallback" for verb, route in routes[:_SHOWN]]
+        return f"<Router: {', '.join(shown) or 'no routes'}{', …' if len(routes) > _SHOWN else ''}>"
 
     def find(self, verb: str, route: str | None) -> tuple[Callable[..., Any], dict[str, str]]:
         """Return the function for a request, and the texts of its places.

@@ -198,6 +198,10 @@ class _Decoded(AsyncIterator[Any]):
     async def __anext__(self) -> Any:
         return self._read(await self._items.__anext__())
 
+    def complete(self) -> None:
+        """Complete the answers, and go on reading, as ``ItemStream.complete`` does."""
+        self._items.complete()
+
     async def aclose(self) -> None:
         """Close the items."""
         await self._items.aclose()

@@ -17,6 +17,8 @@ Rules:
 3. Bytes move while a call waits. Keepalives are sent then, and between the items of a stream; the peer ends the
    connection of a program that calls nothing for longer than ``lifetime`` seconds.
 4. Blocking servers and ``handler=`` are unsupported: requests of the peer are rejected.
+5. With ``reconnect=`` a call makes another connection when the last one is over, and may take ``Backoff.patience``
+   seconds longer.
 """
 
 from __future__ import annotations

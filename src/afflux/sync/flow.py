@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from operator import length_hint
 from time import monotonic
 from typing import Literal
 
@@ -138,6 +139,12 @@ class ItemStream:
         if self._granted > 0:
             return "peer"
         return "credit" if self._window is None else "application"
+
+    def __repr__(self) -> str:
+        arrived = sum(map(_count, self._inbox.arrived))
+        unread = length_hint(self._items) + sum(map(len, self._parts)) + arrived
+        place = "not open" if self.id is None else f"stream {self.id}, {max(0, self._granted - arrived)} granted"
+        return f"<ItemStream: {place}, {unread} unread, limited by {self.limited_by()}>"
 
     def __enter__(self) -> ItemStream:
         return self

@@ -24,7 +24,11 @@ DEFAULT_CREDIT = 256
 class Opens:
     """A peer that can open sessions of session types, on each protocol with channels."""
 
-    _driver: Driver
+    @property
+    def _driver(self) -> Driver:
+        """The connection for the next call."""
+        raise NotImplementedError
+
     _protocol: ProtocolEntry
 
     @overload

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -43,8 +43,11 @@ class Peer(Opens):
     Where ``metadata_mime`` of ``connect`` is another type, one entry of that type is sent without a header.
     """
 
-    def __init__(self, driver: Driver, protocol: ProtocolEntry, uri: str) -> None:
-        self._driver = driver
+    def __init__(
+        self, driver: Driver, protocol: ProtocolEntry, uri: str, renew: Callable[[], Driver] | None = None
+    ) -> None:
+        self._last = driver
+        self._renew = renew
         self._protocol = protocol
         self.protocol = protocol.name
         "The name of the protocol."
@@ -67,8 +70,8 @@ class Peer(Opens):
             ConnectionClosed: the connection ended first.
             TimeoutError: no answer in time.
         """
-        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         driver = self._driver
+        payload = payload_for(driver.engine, data, metadata, route, cursor)
         with driver.guard:
             self._check("request")
             begun = 0.0 if timeout is None else monotonic()
@@ -98,20 +101,22 @@ class Peer(Opens):
         timeout: float | None = None,
     ) -> None:
         """Send without an answer. Returns when there is room for the request, which is written now or next."""
-        payload = payload_for(self._driver.engine, data, metadata, route, cursor)
-        with self._driver.guard:
+        driver = self._driver
+        payload = payload_for(driver.engine, data, metadata, route, cursor)
+        with driver.guard:
             self._check("fire")
             self._wait_for_room(timeout)
-            self._driver.open("fire", payload)
-            self._driver.write()
+            driver.open("fire", payload)
+            driver.write()
 
     def push(self, metadata: bytes, *, timeout: float | None = None) -> None:
         """Send metadata about the connection."""
-        with self._driver.guard:
+        driver = self._driver
+        with driver.guard:
             self._check("push")
             self._wait_for_room(timeout)
-            self._driver.engine.push(metadata)
-            self._driver.write()
+            driver.engine.push(metadata)
+            driver.write()
 
     def stream(
         self,
@@ -172,16 +177,17 @@ class Peer(Opens):
             LimitExceeded: as many are in flight as the limits allow; nothing was sent.
         """
         self._protocol.require("session")
-        with self._driver.guard:
-            self._driver.check()
-            self._driver.pace(timeout)
-            engine = byte_sessions_of(self._driver.engine)
-            session = Session(self._driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
+        driver = self._driver
+        with driver.guard:
+            driver.check()
+            driver.pace(timeout)
+            engine = byte_sessions_of(driver.engine)
+            session = Session(driver, engine.open_session(auto_ack=acknowledge, now=monotonic()), timeout)
             try:
                 session.write(data)
                 if finish:
                     session.finish()
-                self._driver.write()
+                driver.write()
             except BaseException:
                 session.close()  # the caller does not get it
                 raise
@@ -215,37 +221,39 @@ class Peer(Opens):
         Raises:
             Unsupported: ``session`` in a protocol that has session types itself.
         """
-        self._check_credit("channel", credit)
+        driver = self._driver
+        check_kept(credit)
+        self._check("channel")
         about = (metadata, route, cursor)
         if session is None:
-            return ItemStream(self._driver, credit, self._channel_opener(_First(source, about), timeout), timeout)
+            return ItemStream(driver, credit, self._channel_opener(_First(source, about), timeout), timeout)
         from afflux.sessions.chan import type_of
         from afflux.sessions.notation import Monitored
         from afflux.sync.typed import MonitoredItems, checked
 
-        if self._driver.engine.typed_sessions is not None:
+        if driver.engine.typed_sessions is not None:
             raise Unsupported(f"{self._protocol.name} checks session types itself: use open")
         notation = Monitored(type_of(session).client)
         opener = self._channel_opener(_First(checked(source, notation), about), timeout)
-        return MonitoredItems(self._driver, credit, opener, timeout, notation)
+        return MonitoredItems(driver, credit, opener, timeout, notation)
 
     # -- the connection ---------------------------------------------------------------------------------------
 
     @property
     def suspended(self) -> bool:
         """Whether the session has lost its link; the next verb resumes it."""
-        return self._driver.pump.away
+        return self._last.pump.away
 
     def streams(self) -> list[StreamStatus]:
         """List the live streams: state, credit, and the reason why each is stopped."""
-        return self._driver.statuses()
+        return self._last.statuses()
 
     @property
     def lease(self) -> Lease | None:
         """The remaining part of the lease that this side sends requests under; None without leases."""
         from afflux.protocols.rsocket.lease import Lease
 
-        leases = self._driver.leases
+        leases = self._last.leases
         return None if leases is None else Lease(*leases.lease(monotonic()))
 
     def extend(
@@ -266,37 +274,39 @@ class Peer(Opens):
             LocalProtocolError, LimitExceeded: the frame cannot be written.
         """
         self._protocol.require("extensions")
-        with self._driver.guard:
-            self._driver.check()
+        driver = self._driver
+        with driver.guard:
+            driver.check()
             self._wait_for_room(timeout)
-            if (extensions := self._driver.engine.extensions) is None:
+            if (extensions := driver.engine.extensions) is None:
                 raise Unsupported("this protocol has no extensions")
             extensions.extend(type, body, stream=stream, ignore=ignore)
-            self._driver.write()
+            driver.write()
 
     @property
     def certificate(self) -> dict[str, Any] | None:
         """The server's verified certificate, in the form of ``ssl.SSLSocket.getpeercert``; None without TLS."""
-        return self._driver.pump.certificate
+        return self._last.pump.certificate
 
     @property
     def limits(self) -> Limits:
         """The bounds of this connection."""
-        return self._driver.engine.limits
+        return self._last.engine.limits
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over."""
-        return self._driver.over
+        """Whether the connection is over; with ``reconnect`` the next call makes another."""
+        return self._last.over
 
     @property
     def error(self) -> Error | None:
         """Why the connection ended; None for an orderly end."""
-        return self._driver.error
+        return self._last.error
 
     def close(self, *, reason: str = "") -> None:
         """Close; waits at most ``limits.flush_s`` until the peer has read the last frames. Idempotent."""
-        self._driver.pump.close(reason)
+        self._renew = None
+        self._last.pump.close(reason)
 
     def __enter__(self) -> Peer:
         return self
@@ -309,10 +319,24 @@ class Peer(Opens):
 
     # -- inside -----------------------------------------------------------------------------------------------
 
+    @property
+    def _driver(self) -> Driver:
+        """The connection for the next call: with ``reconnect`` another one, if the last is over."""
+        driver = self._last
+        if self._renew is not None and driver.guard.here and driver.guard.idle:
+            if not driver.over:
+                with driver.guard:
+                    driver.pump.turn(monotonic())  # what has arrived since the last call may end it
+            if driver.over:
+                driver.pump.close("")
+                self._last = self._renew()
+        return self._last
+
     def _items(self, verb: Verb, payload: Payload, credit: Kept, timeout: float | None) -> ItemStream:
         """Return the items of a request with ``payload``; the stream opens on first use."""
-        driver = self._driver
-        self._check_credit(verb, credit)
+        driver = self._last
+        check_kept(credit)
+        self._check(verb)
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
             self._wait_for_room(timeout)
@@ -324,7 +348,7 @@ class Peer(Opens):
 
     def _channel_opener(self, first: _First, timeout: float | None) -> Opener:
         """Return the function that opens a channel with the first item of its source."""
-        driver = self._driver
+        driver = self._last
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
             payload = first.payload(driver, inbox)
@@ -340,14 +364,10 @@ class Peer(Opens):
 
     def _check(self, verb: str) -> None:
         self._protocol.check(verb)
-        self._driver.check()
-
-    def _check_credit(self, verb: str, credit: Kept) -> None:
-        check_kept(credit)
-        self._check(verb)
+        self._last.check()
 
     def _wait_for_room(self, timeout: float | None) -> None:
-        driver = self._driver
+        driver = self._last
         if driver.pump.room() > 0:
             return
         in_time = driver.wait(lambda: driver.pump.room() > 0, timeout)

@@ -1,18 +1,24 @@
-"""Open another link for the session of a blocking client. The caller waits until a try is ``due``."""
+"""Connect a blocking client again: a session that has lost its link, or a client whose connection is over.
+
+For a session, the caller waits until a try is ``due``; for another connection, ``renewed`` waits itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from time import monotonic
+from time import monotonic, sleep
+from typing import TypeVar
 
-from afflux.core.errors import Error
+from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.retry.backoff import Backoff
 from afflux.retry.tries import ResumeTries
 from afflux.transports.base import Link
 
-__all__ = ["Redial"]
+__all__ = ["Redial", "renewed"]
+
+_Opened = TypeVar("_Opened")
 
 _LEAST_S = 0.05
 "Shortest time limit of a try, in seconds."
@@ -56,3 +62,22 @@ class Redial:
         """Return the link that was opened, once."""
         link, self.link = self.link, None
         return link
+
+
+def renewed(opened: Callable[[float], _Opened], backoff: Backoff, seconds: float) -> _Opened:
+    """Return what ``opened(seconds)`` returns, after as many tries as ``backoff`` has within its patience.
+
+    Raises:
+        ConnectFailed: no try succeeded in that time.
+    """
+    until, failure = monotonic() + backoff.patience, None
+    for wait in backoff.waits(Random()):
+        sleep(max(0.0, min(wait, until - monotonic())))
+        try:
+            return opened(max(_LEAST_S, min(seconds, until - monotonic())))
+        except Error as error:
+            failure = error
+        if monotonic() >= until:
+            break
+    text = f"the connection did not come back within {backoff.patience:g} s"
+    raise ConnectFailed(f"{text}: {failure}" if failure else text) from failure
