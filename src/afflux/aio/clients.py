@@ -182,6 +182,8 @@ class ServerConnection(Serving):
 
     def resumed(self) -> None:
         """The client has reconnected."""
+        if (watch := self.driver.state.watch) is not None:
+            watch.resumed()
         again, self.again = self.again, ()
         for event, sent in again:
             self.begin_again(event, sent)

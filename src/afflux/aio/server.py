@@ -29,6 +29,7 @@ from afflux.transports.pages import ask_for_large_pages
 from afflux.transports.reading import Receiver
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_origins import ORIGIN, origins_of, refusal_of
+from afflux.watching import watch_of
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -270,7 +271,9 @@ class Server:
         """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         expects = None if self._wires.recognizes else entry.name
-        connection.slots.driver = driver = Driver(engine, connection, expects=expects)
+        connection.slots.driver = driver = Driver(
+            engine, connection, expects=expects, watch=watch_of(entry, uri, client=False)
+        )
         driver.pump.answers = True
         connection.peer = Peer(driver, connection, entry, uri)
         self._clients.add(connection)

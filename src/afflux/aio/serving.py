@@ -173,7 +173,8 @@ class Serving(Owner):
         """An item that a handler has produced cannot be sent: report it to the peer, and end the handler."""
         running = self.slots.running.get(sender.id)
         if running is not None and not sender.over:
-            self.slots.fail(sender.id, error)
+            verb, _, asked = running
+            self.slots.fail(verb, sender.id, error, None if asked is None else asked.event.payload)
             sender.stop()
             self.driver.tasks.cancel(running[1])
 
@@ -231,7 +232,7 @@ class Serving(Owner):
             session.finish()
         except BaseException as error:
             if session.error is None:
-                self.slots.fail(session.stream, error)
+                self.slots.fail("session", session.stream, error)
             if not isinstance(error, Exception):
                 raise
 

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.flow import ItemStream
 from afflux.aio.sender import Sender
-from afflux.core.errors import Canceled, Error, Rejected
+from afflux.calls import metadata_mime_of, route_in
+from afflux.core.errors import Canceled, Error, Invalid, Rejected
 from afflux.core.events import Opened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
+from afflux.watching import end_of, quoted
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -109,13 +112,23 @@ class Slots:
         self.driver.output.flush_soon()
         self.serving.on_free_slot()
 
-    def fail(self, stream: int, error: BaseException) -> None:
-        """Send the error of a handler to the peer; no-op for a stream that is over."""
+    def fail(self, verb: str, stream: int, error: BaseException, asked: Payload | None = None) -> None:
+        """Send the error of a handler to the peer; no-op for a stream that is over. ``asked`` is the request, whose
+        route is logged."""
         if isinstance(error, asyncio.CancelledError):
             error = Canceled("the handler was canceled")
         elif not isinstance(error, Error):
-            self.driver.state.log_failure("afflux: a handler raised", error)
+            self._log(verb, stream, error, asked)
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
+
+    def _log(self, verb: str, stream: int, error: BaseException, asked: Payload | None) -> None:
+        driver, route = self.driver, None
+        transport = driver.state.transport
+        with suppress(Invalid):
+            route = None if asked is None else route_in(asked, metadata_mime_of(driver.engine))
+        what = verb if route is None else f'{verb} of route "{quoted(route)}"'
+        peer = "gone" if transport is None else end_of(transport.get_extra_info("peername"))
+        driver.state.log_failure(f"afflux: a handler raised: {what}, stream {stream}, peer {peer}", error)
 
     def turn_away(self, stream: int, error: Rejected) -> None:
         """Refuse a request that no handler has seen."""
