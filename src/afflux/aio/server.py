@@ -15,6 +15,7 @@ from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
 from afflux.aio.recognizing import Recognizing, Wires
+from afflux.aio.traffic import Traffic
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
@@ -114,6 +115,11 @@ class Server:
         whose protocol was not recognized are under "unrecognized", and those of pages of other origins under
         "origin"."""
         return dict(self._clients.gate.refused)
+
+    @property
+    def traffic(self) -> Traffic:
+        """What the server has served since it was made: connections, requests, items, bytes and failures."""
+        return self._clients.traffic
 
     @property
     def protocols(self) -> tuple[str, ...]:

@@ -63,6 +63,7 @@ class Serving(Owner):
         self._cancels: Bucket | None = None
         self._sessions: dict[int, Session] = {}
         "Sessions whose handler runs."
+        self._sessions_begun = 0
         self._in_turn: CallsInTurn | None = None
 
     @property
@@ -74,6 +75,11 @@ class Serving(Owner):
     def waiting(self) -> set[int]:
         """The streams that wait for a handler."""
         return self._requests.waiting | {one[1] for one in self._producers.queue.items}
+
+    @property
+    def begun(self) -> tuple[int, int]:
+        """The handlers that have begun: of requests and fires; of streams, channels and sessions."""
+        return self._requests.queue.begins, self._producers.queue.begins + self._sessions_begun
 
     def statuses(self) -> list[StreamStatus]:
         """Return the live streams in the order in which they were opened, then those that wait for a lease.
@@ -221,6 +227,7 @@ class Serving(Owner):
     def session_opened(self, event: SessionOpened) -> None:
         """The peer opened a session: its handler reads and writes it. A session that it leaves open is finished."""
         driver, stream = self.driver, event.stream
+        self._sessions_begun += 1
         session = self._sessions[stream] = Session(driver, stream)
         task = driver.tasks.spawn(self._serve_session(session), self.slots.context.copy())
         self.slots.begin("session", stream, task)

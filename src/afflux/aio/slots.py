@@ -57,7 +57,19 @@ Waiting = tuple[str, int, "Payload | Producing"]
 class Slots:
     """The handlers at work on one connection, and the objects that they share."""
 
-    __slots__ = ("asking", "canceled", "context", "driver", "firing", "producing", "running", "serving", "verbs")
+    __slots__ = (
+        "asking",
+        "canceled",
+        "context",
+        "driver",
+        "failed",
+        "firing",
+        "producing",
+        "rejected",
+        "running",
+        "serving",
+        "verbs",
+    )
 
     driver: Driver
 
@@ -75,6 +87,8 @@ class Slots:
         "Handlers of fires that are at work."
         self.producing = 0
         "Handlers of streams and channels that are at work."
+        self.failed = self.rejected = 0
+        "Handlers that raised an exception of their own, and requests that no handler has seen."
         self.canceled: set[int] | frozenset[int] = NONE
         "Requests that wait and that the peer has canceled."
 
@@ -118,6 +132,7 @@ class Slots:
         if isinstance(error, asyncio.CancelledError):
             error = Canceled("the handler was canceled")
         elif not isinstance(error, Error):
+            self.failed += 1
             self._log(verb, stream, error, asked)
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
 
@@ -132,6 +147,7 @@ class Slots:
 
     def turn_away(self, stream: int, error: Rejected) -> None:
         """Refuse a request that no handler has seen."""
+        self.rejected += 1
         engine = self.driver.engine
         if engine.byte_sessions is not None:
             engine.byte_sessions.abort(stream, str(error), untouched=True)
@@ -173,13 +189,13 @@ class Slots:
 class WaitingQueue:
     """Requests that wait for a slot."""
 
-    __slots__ = ("_begins", "_slots", "_timer", "items")
+    __slots__ = ("_slots", "_timer", "begins", "items")
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.items: deque[Waiting] | tuple[()] = ()
         "A deque from the first request on: an empty one takes 760 bytes, and most clients are idle."
-        self._begins = 0
+        self.begins = 0
         "Handlers that have begun."
         self._timer: asyncio.TimerHandle | None = None
 
@@ -198,7 +214,7 @@ class WaitingQueue:
 
     def begun(self, count: int) -> None:
         """Record that ``count`` handlers have begun: waiting requests have ``pending_s`` from now on."""
-        self._begins += count
+        self.begins += count
         if count and self._timer is not None:
             self.stop()
 
@@ -207,7 +223,7 @@ class WaitingQueue:
         if self._timer is None:
             state = self._slots.driver.state
             self._timer = state.loop.call_later(
-                state.engine.limits.pending_s, self._check, self._begins, len(self.items)
+                state.engine.limits.pending_s, self._check, self.begins, len(self.items)
             )
 
     def stop(self) -> None:
@@ -227,7 +243,7 @@ class WaitingQueue:
     def _check(self, begins: int, count: int) -> None:
         """Refuse the requests that have waited, if no handler has begun since then although there is room to send."""
         self._timer = None
-        if begins == self._begins and not self._slots.driver.room.handlers_wait:
+        if begins == self.begins and not self._slots.driver.room.handlers_wait:
             self._refuse(count)
         self._slots.serving.on_free_slot()
 
