@@ -71,7 +71,7 @@ async def test_the_parts_tell_what_has_happened(capsys: pytest.CaptureFixture[st
     assert parts(second) == [
         *("2 connected", "1 live", "0 requests/s", "0 B/s out", "0 B/s in", "credit 0", "1 stalled: credit 1")
     ]
-    traffic = server.traffic
+    traffic = server.traffic()
     assert (traffic.connections, traffic.requests, traffic.streams, traffic.failed) == (2, 2, 2, 1)
     assert (traffic.items_sent, traffic.items_received, traffic.rejected) == (6, 2, 0)
 

@@ -53,9 +53,8 @@ class Clients:
         """The clients."""
         return tuple(connection.peer for connection in self.connections.values())
 
-    @property
     def traffic(self) -> Traffic:
-        """What all clients have sent and received."""
+        """Return what all clients have sent and received."""
         sum = replace(self._past)
         for connection in self.connections.values():
             sum.add(connection)

@@ -15,7 +15,6 @@ from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
 from afflux.aio.recognizing import Recognizing, Wires
-from afflux.aio.traffic import Traffic
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
@@ -96,6 +95,8 @@ class Server:
         self._replays = replays_of(handler)
         self._listener: Listener | None = None
         self._clients = Clients(limits, self._terms, on_setup, _overloaded(limits))
+        self.traffic = self._clients.traffic
+        "Returns what the server has served since it was made: connections, requests, items, bytes and failures."
         self._wires = Wires(address, self._clients, self._terms, limits, self._begin)
         self._stopped: asyncio.Future[None] | None = None
 
@@ -115,11 +116,6 @@ class Server:
         whose protocol was not recognized are under "unrecognized", and those of pages of other origins under
         "origin"."""
         return dict(self._clients.gate.refused)
-
-    @property
-    def traffic(self) -> Traffic:
-        """What the server has served since it was made: connections, requests, items, bytes and failures."""
-        return self._clients.traffic
 
     @property
     def protocols(self) -> tuple[str, ...]:

@@ -41,9 +41,8 @@ class Traffic:
     def add(self, serving: Serving) -> None:
         """Add the counts of one connection."""
         driver, slots = serving.driver, serving.slots
-        requests, streams = serving.begun
-        self.requests += requests
-        self.streams += streams
+        self.requests += serving.requests.queue.begins
+        self.streams += serving.producers.queue.begins + serving.sessions_begun
         self.items_sent += driver.room.sent
         self.items_received += driver.streams.received
         self.bytes_sent += driver.output.written

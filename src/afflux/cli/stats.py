@@ -74,7 +74,7 @@ class Printer:
         self._label = label
         self._now = asyncio.get_running_loop().time
         self._at = self._now()
-        self._before = server.traffic
+        self._before = server.traffic()
         self._refused = Counter(server.refused)
         self._progress: Progress = {}
 
@@ -87,7 +87,7 @@ class Printer:
     async def print(self) -> None:
         """Print what has happened since the last time."""
         streams = await _look(self._server, self._progress)
-        traffic, refused, now = self._server.traffic, Counter(self._server.refused), self._now()
+        traffic, refused, now = self._server.traffic(), Counter(self._server.refused), self._now()
         lead = f"{datetime.now():%H:%M:%S} {self._label}"
         parts = [f"{len(self._server.connections)} connected", f"{streams.live} live"]
         parts += _rates(self._before, traffic, now - self._at) + _waits(streams)
