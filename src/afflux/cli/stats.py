@@ -7,43 +7,20 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from afflux.core.credit import Unit
+from afflux.observing import WIDE, Sample, sample
 
 if TYPE_CHECKING:
-    from afflux.aio.peer import Peer
     from afflux.aio.server import Server
     from afflux.aio.traffic import Traffic
 
-__all__ = ["COLUMNS", "WIDE", "printing", "scaled", "stats_lines"]
+__all__ = ["COLUMNS", "printing", "scaled", "stats_lines"]
 
 COLUMNS: Final = 80
 "The most characters of a line."
-WIDE: Final = 0x7FFF_FFFF
-"Credit from which on a stream counts as unlimited: what a peer that wants everything grants."
-_PEERS_AT_ONCE: Final = 64
-"Connections that are looked at in one turn of the loop."
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
-_SILENT: Final = ("producer",)
-"Reasons that are no stall: there is credit and room, and the application has nothing to send."
-
-Progress = dict[tuple["Peer", int], tuple[int, int]]
-"Items sent and received of each live stream."
-
-
-@dataclass(slots=True)
-class Streams:
-    """The live streams at one moment."""
-
-    live: int = 0
-    credit: int = 0
-    "Items that the clients permit, in all; ``WIDE`` or more for no limit."
-    stalled: Counter[str] = field(default_factory=Counter)
-    "Streams that have moved nothing since the last look and wait for something, by what they wait for."
-    progress: Progress = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -74,9 +51,7 @@ class Printer:
         self._label = label
         self._now = asyncio.get_running_loop().time
         self._at = self._now()
-        self._before = server.traffic()
-        self._refused = Counter(server.refused)
-        self._progress: Progress = {}
+        self._before = Sample(traffic=server.traffic(), refused=Counter(server.refused))
 
     async def run(self, seconds: float) -> None:
         """Print at every interval."""
@@ -86,33 +61,14 @@ class Printer:
 
     async def print(self) -> None:
         """Print what has happened since the last time."""
-        streams = await _look(self._server, self._progress)
-        traffic, refused, now = self._server.traffic(), Counter(self._server.refused), self._now()
+        before, found, now = self._before, await sample(self._server, self._before), self._now()
+        parts = [f"{found.connections} connected", f"{found.live} live"]
+        parts += _rates(before.traffic, found.traffic, now - self._at) + _waits(found)
+        parts += _troubles(before.traffic, found.traffic, found.refused - before.refused)
+        self._before, self._at = found, now
         lead = f"{datetime.now():%H:%M:%S} {self._label}"
-        parts = [f"{len(self._server.connections)} connected", f"{streams.live} live"]
-        parts += _rates(self._before, traffic, now - self._at) + _waits(streams)
-        parts += _troubles(self._before, traffic, refused - self._refused)
-        self._before, self._refused, self._at, self._progress = traffic, refused, now, streams.progress
         sys.stderr.write("".join(f"{line}\n" for line in stats_lines(lead, parts)))
         sys.stderr.flush()
-
-
-async def _look(server: Server, before: Progress) -> Streams:
-    """Look at the live streams of all clients, a few clients in one turn of the loop."""
-    found = Streams()
-    for number, peer in enumerate(server.connections):
-        if number % _PEERS_AT_ONCE == _PEERS_AT_ONCE - 1:
-            await asyncio.sleep(0)
-        if peer.closed:
-            continue
-        for status in peer.streams():
-            key, moved = (peer, status.stream), (status.sent, status.received)
-            found.live += 1
-            found.credit += status.credit if status.unit is Unit.ITEMS else 0
-            found.progress[key] = moved
-            if status.reason is not None and status.reason not in _SILENT and before.get(key) == moved:
-                found.stalled[status.reason] += 1
-    return found
 
 
 def _rates(before: Traffic, now: Traffic, seconds: float) -> list[str]:
@@ -141,14 +97,14 @@ def _troubles(before: Traffic, now: Traffic, refused: Counter[str]) -> list[str]
     return found
 
 
-def _waits(streams: Streams) -> list[str]:
+def _waits(found: Sample) -> list[str]:
     """Return the credit of the live streams, and the stalled ones."""
-    if not streams.live:
+    if not found.live:
         return []
-    found = [f"credit {'unlimited' if streams.credit >= WIDE else scaled(streams.credit)}"]
-    if streams.stalled:
-        found.append(f"{streams.stalled.total()} stalled: {_counts(streams.stalled)}")
-    return found
+    parts = [f"credit {'unlimited' if found.credit >= WIDE else scaled(found.credit)}"]
+    if found.stalled:
+        parts.append(f"{found.stalled.total()} stalled: {_counts(found.stalled)}")
+    return parts
 
 
 def _counts(counts: Counter[str]) -> str:
