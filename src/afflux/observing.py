@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from afflux.aio.peer import Peer
     from afflux.aio.server import Server
 
-__all__ = ["CAUSES", "WIDE", "Sample", "Watched", "sample", "watched"]
+__all__ = ["CAUSES", "EVERY", "WIDE", "Sample", "Watched", "sample", "watched"]
 
 CAUSES: Final = tuple(bound for bound in get_args(Bound) if bound != "producer")
 """The causes of a stall. ``producer`` is none: there is credit and room, and the application has nothing to send."""
+EVERY: Final = 10.0
+"Seconds between two samples, unless others are chosen."
 WIDE: Final = 0x7FFF_FFFF
 "Credit from which on a stream counts as unlimited: what a peer grants that wants everything."
 _PEERS_AT_ONCE: Final = 64

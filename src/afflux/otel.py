@@ -24,7 +24,7 @@ from afflux.core.errors import Invalid, LocalProtocolError, MissingExtra
 from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next, NextItems
 from afflux.middleware.metrics import OTHER, Observation, Routes, outcome_of
-from afflux.observing import CAUSES, Sample, Watched, watched
+from afflux.observing import CAUSES, EVERY, Sample, Watched, watched
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
     from afflux.aio.server import Server
 
-__all__ = ["EVERY", "Tracing", "observer", "watch"]
+__all__ = ["Tracing", "observer", "watch"]
 
-EVERY: Final = 10.0
-"Seconds between two samples of ``watch``."
 _SCOPE: Final = "afflux"
 _UNKNOWN: Final = "_OTHER"
 "The convention's name for methods that are not registered."
@@ -197,7 +195,7 @@ def observer(meter_provider: MeterProvider | None = None) -> Callable[[Observati
     Raises:
         MissingExtra: the OpenTelemetry API is not installed.
     """
-    meter = _metrics().get_meter(_SCOPE, meter_provider=meter_provider)
+    meter = _provider(meter_provider).get_meter(_SCOPE)
     durations = {
         outbound: meter.create_histogram(
             f"rpc.{side}.call.duration", "s", "Duration of calls", explicit_bucket_boundaries_advisory=_BUCKETS
@@ -241,7 +239,7 @@ async def watch(
         MissingExtra: the OpenTelemetry API is not installed.
         ValueError: ``every`` is not above 0.
     """
-    provider = _metrics().get_meter_provider() if meter_provider is None else meter_provider
+    provider = _provider(meter_provider)
     servers = _watching.get(provider)
     if servers is None:
         servers = _watching[provider] = []
@@ -292,6 +290,11 @@ def _refusals(one: Sample) -> Iterable[tuple[int, Mapping[str, str]]]:
 
 def _ways(sent: int, received: int) -> Iterable[tuple[int, Mapping[str, str]]]:
     return [(sent, {"network.io.direction": "transmit"}), (received, {"network.io.direction": "receive"})]
+
+
+def _provider(given: MeterProvider | None) -> MeterProvider:
+    provider: MeterProvider = _metrics().get_meter_provider() if given is None else given
+    return provider
 
 
 def _metrics() -> Any:

@@ -18,17 +18,15 @@ from weakref import WeakKeyDictionary
 
 from afflux.core.errors import MissingExtra
 from afflux.middleware.metrics import Observation
-from afflux.observing import CAUSES, Sample, Watched, watched
+from afflux.observing import CAUSES, EVERY, Sample, Watched, watched
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from afflux.aio.server import Server
 
-__all__ = ["EVERY", "observer", "watch"]
+__all__ = ["observer", "watch"]
 
-EVERY: Final = 10.0
-"Seconds between two samples of ``watch``."
 _BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 "Bounds of durations, in seconds."
 _CALL: Final = ("side", "protocol", "verb", "route")
