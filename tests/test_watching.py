@@ -159,6 +159,12 @@ async def test_a_client_that_reconnects_says_when_and_why(caplog: pytest.LogCapt
     assert any(re.fullmatch(r"connecting again in [\d.e-]+ s: .+", line) for line in found)
 
 
+async def test_a_server_that_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "afflux"), pytest.raises(afflux.ConnectFailed):
+        await afflux.connect("mem://nobody")
+    assert lines(caplog, "connection") == ["C connecting to mem://nobody", "C not connected"]
+
+
 def test_nothing_is_watched_while_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert watch_of(PROTOCOLS["rsocket"], "tcp://h:1", client=True) is None
     with caplog.at_level(logging.INFO, "afflux.connection"):
@@ -250,6 +256,7 @@ def test_metadata_that_cannot_be_read_shows_its_length() -> None:
 def test_the_ends_of_connections_have_names() -> None:
     assert end_of(("127.0.0.1", 80)) == "127.0.0.1:80"
     assert end_of(("::1", 80, 0, 0)) == "[::1]:80"
+    assert end_of(["10.0.0.1", 80]) == "10.0.0.1:80"  # of an ASGI server
     assert end_of("/run/x.sock") == "/run/x.sock"
     assert end_of("") == end_of(None) == "a local socket"
 

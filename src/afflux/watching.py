@@ -110,10 +110,12 @@ class Watch:
         if self._over:
             return
         self._over = True
-        parts = [] if self._begun is None else [f"after {now - self._begun:.3f} s"]
-        parts.append(f"{self._sent:,} B sent, {self._received:,} B received")
+        if self._begun is None:
+            self._log("not connected")
+            return
+        moved = f"{self._sent:,} B sent, {self._received:,} B received"
         reason = "" if error is None else f": {quoted(str(error) or type(error).__name__, 4 * _LONGEST)}"
-        self._log(f"closed {'; '.join(parts)}{reason}")
+        self._log(f"closed after {now - self._begun:.3f} s; {moved}{reason}")
 
     # -- of the tap ---------------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ def _terms(setup: Any) -> str:
 
 def end_of(name: object) -> str:
     """Return the address of a socket for a line: host:port, or a path; "a local socket" if it has none."""
-    if isinstance(name, tuple) and len(name) >= 2:
+    if isinstance(name, tuple | list) and len(name) >= 2:
         return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
     return escaped(name) if isinstance(name, str) and name else "a local socket"
 
