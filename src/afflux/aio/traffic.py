@@ -20,7 +20,7 @@ class Traffic:
     """Totals of a server. They never decrease."""
 
     connections: int = 0
-    "Connections that were accepted; a session that is resumed is one connection."
+    "Connections that were accepted, those that resume a session included."
     requests: int = 0
     "Requests and fires whose handlers have begun."
     streams: int = 0
