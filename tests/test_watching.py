@@ -304,3 +304,27 @@ async def test_a_failed_fire_without_route_is_named(caplog: pytest.LogCaptureFix
         await peer.request(b"x")
     (record,) = [record for record in caplog.records if record.name == "afflux.handlers"]
     assert re.fullmatch(r"afflux: a handler raised: fire, stream 1, peer 127\.0\.0\.1:\d+", record.getMessage())
+
+
+async def test_a_failed_push_and_setup_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    done = asyncio.Event()
+
+    class Pushed:
+        async def push(self, metadata: bytes) -> None:
+            done.set()
+            raise KeyError("a bug")
+
+    async def deny(setup: object, peer: afflux.Peer) -> None:
+        raise KeyError("a bug")
+
+    async with afflux.serve("tcp://127.0.0.1:0", Pushed()) as server, afflux.connect(server.uri) as peer:
+        await peer.push(b"x")
+        await done.wait()
+    async with afflux.serve("tcp://127.0.0.1:0", Pushed(), on_setup=deny) as server:
+        async with afflux.connect(server.uri) as peer:
+            await peer.wait_closed()
+    texts = [record.getMessage() for record in caplog.records if record.name == "afflux.handlers"]
+    assert [ADDRESS.sub("N", text) for text in texts] == [
+        "afflux: a handler raised: push, peer N",
+        "afflux: on_setup raised: peer N",
+    ]

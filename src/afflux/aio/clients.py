@@ -233,7 +233,7 @@ class ServerConnection(Serving):
                 await decide(self.peer.setup, newcomer.peer)
         except Exception as error:
             if not isinstance(error, Error):
-                state.log_failure("afflux: on_setup raised", error)
+                state.log_failure(f"afflux: on_setup raised: peer {state.far}", error)
             newcomer.refuse("there is no such session")
         else:
             self.former = False
@@ -249,7 +249,7 @@ class ServerConnection(Serving):
         except Error as error:
             self.refuse(error.message or "refused", error.code)
         except Exception as error:
-            state.log_failure("afflux: on_setup raised", error)
+            state.log_failure(f"afflux: on_setup raised: peer {state.far}", error)
             self.refuse("refused")
         else:
             state.run(state.engine.accept, state.now())

@@ -251,15 +251,16 @@ class Serving(Owner):
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
         if (push := self.slots.verbs.get("push")) is not None:
-            self._call(partial(push, event.metadata))
+            self._call("push", partial(push, event.metadata))
 
     def extended(self, event: Extended) -> None:
         """A frame of an extension arrived."""
-        self._call(partial(self._extensions[event.type], event.stream, event.body))
+        what = f"extension {event.type}, stream {event.stream}"
+        self._call(what, partial(self._extensions[event.type], event.stream, event.body))
 
-    def _call(self, call: Callable[[], Any]) -> None:
+    def _call(self, what: str, call: Callable[[], Any]) -> None:
         self._in_turn = self._in_turn or CallsInTurn(self.slots)
-        self._in_turn.add(call)
+        self._in_turn.add(what, call)
 
 
 class CallsInTurn:
@@ -269,14 +270,14 @@ class CallsInTurn:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._waiting: deque[Callable[[], Any]] | tuple[()] = ()
+        self._waiting: deque[tuple[str, Callable[[], Any]]] | tuple[()] = ()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, call: Callable[[], Any]) -> None:
-        """Queue one more call."""
+    def add(self, what: str, call: Callable[[], Any]) -> None:
+        """Queue one more call; ``what`` names it if it fails."""
         driver = self._slots.driver
         self._waiting = self._waiting or deque()
-        self._waiting.append(call)
+        self._waiting.append((what, call))
         if self._task is None:
             self._task = driver.tasks.spawn(self._run(), self._slots.context.copy())
         if len(self._waiting) >= driver.engine.limits.metadata_push_queue:
@@ -291,11 +292,12 @@ class CallsInTurn:
         driver = self._slots.driver
         try:
             while self._waiting:
-                call = self._waiting.popleft()
+                what, call = self._waiting.popleft()
                 try:
                     await awaited(call())
                 except Exception as error:
-                    driver.state.log_failure("afflux: a handler of push or of an extension raised", error)
+                    self._slots.failed += 1
+                    driver.state.log_failure(f"afflux: a handler raised: {what}, peer {driver.state.far}", error)
                 if driver.input.on_hold:
                     driver.input.on_hold = False
                     driver.input.check()

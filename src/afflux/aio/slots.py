@@ -23,7 +23,7 @@ from afflux.core.errors import Canceled, Error, Invalid, Rejected
 from afflux.core.events import Opened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
-from afflux.watching import end_of, quoted
+from afflux.watching import quoted
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -138,12 +138,11 @@ class Slots:
 
     def _log(self, verb: str, stream: int, error: BaseException, asked: Payload | None) -> None:
         driver, route = self.driver, None
-        transport = driver.state.transport
         with suppress(Invalid):
             route = None if asked is None else route_in(asked, metadata_mime_of(driver.engine))
         what = verb if route is None else f'{verb} of route "{quoted(route)}"'
-        peer = "gone" if transport is None else end_of(transport.get_extra_info("peername"))
-        driver.state.log_failure(f"afflux: a handler raised: {what}, stream {stream}, peer {peer}", error)
+        text = f"afflux: a handler raised: {what}, stream {stream}, peer {driver.state.far}"
+        driver.state.log_failure(text, error)
 
     def turn_away(self, stream: int, error: Rejected) -> None:
         """Refuse a request that no handler has seen."""

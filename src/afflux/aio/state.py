@@ -15,7 +15,7 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Event
 from afflux.transports.clock import clock_of
-from afflux.watching import HANDLERS, Watch
+from afflux.watching import HANDLERS, Watch, end_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -131,6 +131,11 @@ class State:
             self.arm_timer()
 
     # -- the log ------------------------------------------------------------------------------------------------
+
+    @property
+    def far(self) -> str:
+        """The address of the peer's socket, for a line of the log."""
+        return "gone" if self.transport is None else end_of(self.transport.get_extra_info("peername"))
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """Log a failure that is not an error on the wire; at most one line a second (DR-12)."""
