@@ -320,9 +320,11 @@ async def test_a_failed_push_and_setup_are_named(caplog: pytest.LogCaptureFixtur
     async with afflux.serve("tcp://127.0.0.1:0", Pushed()) as server, afflux.connect(server.uri) as peer:
         await peer.push(b"x")
         await done.wait()
-    async with afflux.serve("tcp://127.0.0.1:0", Pushed(), on_setup=deny) as server:
-        async with afflux.connect(server.uri) as peer:
-            await peer.wait_closed()
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Pushed(), on_setup=deny) as server,
+        afflux.connect(server.uri) as peer,
+    ):
+        await peer.wait_closed()
     texts = [record.getMessage() for record in caplog.records if record.name == "afflux.handlers"]
     assert [ADDRESS.sub("N", text) for text in texts] == [
         "afflux: a handler raised: push, peer N",
