@@ -36,7 +36,7 @@ class Handler:
 def parts(text: str) -> list[str]:
     """The parts of the last block of lines, without the time."""
     blocks = re.split(r"^\d\d:\d\d:\d\d ", text, flags=re.MULTILINE)
-    return re.split(r" · |\n +", blocks[-1].strip())
+    return re.split(r" \| |\n +", blocks[-1].strip())
 
 
 async def test_the_parts_tell_what_has_happened(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ async def test_a_client_that_wants_everything_has_unlimited_credit(capsys: pytes
 
 
 def test_the_command_prints_a_line_at_an_interval_and_one_at_the_end() -> None:
-    line = r"\d\d:\d\d:\d\d 0 connected · 0 live · 0 requests/s · 0 B/s out · 0 B/s in\n"
+    line = r"\d\d:\d\d:\d\d 0 connected \| 0 live \| 0 requests/s \| 0 B/s out \| 0 B/s in\n"
     with Server("--demo", "--stats", "0.1") as server:
         assert server.process.stderr is not None
         assert re.fullmatch(line, server.process.stderr.readline())
@@ -150,4 +150,4 @@ def test_the_unit_of_bytes_has_the_prefix() -> None:
 
 def test_lines_are_at_most_80_columns_and_a_long_part_has_its_own() -> None:
     lines = stats_lines("12:00:00 ", ["x" * 30, "y" * 30, "z" * 90, "end"])
-    assert lines == [f"12:00:00 {'x' * 30} · {'y' * 30}", f"{' ' * 9}{'z' * 90}", f"{' ' * 9}end"]
+    assert lines == [f"12:00:00 {'x' * 30} | {'y' * 30}", f"{' ' * 9}{'z' * 90}", f"{' ' * 9}end"]

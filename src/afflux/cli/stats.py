@@ -128,7 +128,7 @@ def stats_lines(lead: str, parts: Iterable[str]) -> list[str]:
     lines, line = [], lead
     indent = " " * len(lead)
     for part in parts:
-        added = f"{line}{part}" if line in (lead, indent) else f"{line} · {part}"
+        added = f"{line}{part}" if line in (lead, indent) else f"{line} | {part}"
         if len(added) > COLUMNS and line not in (lead, indent):
             lines.append(line)
             added = f"{indent}{part}"
