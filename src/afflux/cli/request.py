@@ -17,6 +17,7 @@ from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.output import Format, Printer, printer
+from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
@@ -117,6 +118,7 @@ def request(
         Format | None,
         typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]"),
     ] = None,
+    verbose: Verbose = 0,
 ) -> None:
     """Send a request and print the answer."""
     inputs.check_metadata(mmt, route, auth_file)
@@ -150,7 +152,8 @@ def request(
         session=type,
     )
     show = printer(output, single=verb == "request" and lines is None)
-    asyncio.run(_run(asked, show))
+    with log_shown(verbose):
+        asyncio.run(_run(asked, show))
 
 
 def _verb(**chosen: bool) -> Verb:

@@ -20,6 +20,7 @@ import typer
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration, size
 from afflux.cli.streams import on_report_signal, report
+from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
 
@@ -111,6 +112,16 @@ def serve(
         int,
         typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
     ] = 1,
+    stats: Annotated[
+        float | None,
+        typer.Option(
+            "--stats",
+            metavar="SECONDS",
+            min=0.1,
+            help="Print rates, live streams, stalls and refusals to stderr every SECONDS.",
+        ),
+    ] = None,
+    verbose: Verbose = 0,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
@@ -126,14 +137,15 @@ def serve(
         _refuse_what_is_not_shared({"--journal": journal, "--sink": sink, "--resume": resume, "--store": store})
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         words += [f"--origin={page}" for page in origin or ()]
+        words += ["-v"] * verbose + _arguments({"--stats": stats})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = (
             _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
         )
         _check_verbs(uri, chosen)
-        with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
+        with log_shown(verbose, _label(worker)), asyncio.Runner(loop_factory=fast_loop()) as runner:
+            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, stats))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -352,8 +364,18 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
     return lines
 
 
+def _label(worker: int | None) -> str:
+    """Return what stands before the lines of a worker on stderr."""
+    return "" if worker is None else f"[{os.getpid()}] "
+
+
 async def _serve(
-    uri: str, handler: object, storage: dict[str, Any] | None, terms: dict[str, Any], worker: int | None
+    uri: str,
+    handler: object,
+    storage: dict[str, Any] | None,
+    terms: dict[str, Any],
+    worker: int | None,
+    stats: float | None,
 ) -> signal.Signals:
     """Serve until a signal arrives or a worker's parent exits; return the signal."""
     import afflux
@@ -379,6 +401,10 @@ async def _serve(
             sys.stdout.flush()
         else:
             _answer_to_parent(worker, server.uri, stopped)
+        if stats is not None:
+            from afflux.cli.stats import printing
+
+            await stack.enter_async_context(printing(server, stats, _label(worker)))
         number = await stopped
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number

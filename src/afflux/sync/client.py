@@ -20,6 +20,7 @@ from afflux.sync.redial import Redial, renewed
 from afflux.transports.address import Address, parse
 from afflux.transports.base import Link, Transport
 from afflux.transports.security import Tls, settled
+from afflux.watching import Watch, watch_of
 
 __all__ = ["connect"]
 
@@ -94,17 +95,22 @@ class _Opening:
 
     def open(self, within: float) -> Driver:
         """Open a connection within a time, and wait for the first lease if leases are wanted."""
+        watch = watch_of(self.address.entry, str(self.address), client=True)
+        if watch is not None:
+            watch.connecting()
         link = self.dial(within)
         try:
-            return self._drive(link, within)
+            return self._drive(link, within, watch)
         except BaseException:
             link.close()
             raise
 
-    def _drive(self, link: Link, within: float) -> Driver:
+    def _drive(self, link: Link, within: float, watch: Watch | None) -> Driver:
         terms = replace(self.terms, token=token_bytes(TOKEN_BYTES)) if self.resume else self.terms
         engine = self.address.entry.make("client", terms, limits=self.limits, decide=False, now=monotonic())
-        driver = Driver(engine, link, self.address.protocol)
+        driver = Driver(engine, link, self.address.protocol, watch)
+        if watch is not None:
+            watch.connected(monotonic())
         driver.lease_wait = self.lease_wait
         if self.resume:
             driver.pump.redial = Redial(self.dial, self.limits, self.resume, self.timeout)
