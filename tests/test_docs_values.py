@@ -128,8 +128,8 @@ def test_names_exist() -> None:
     assert unknown == set()
 
 
-_FIELDS = ("how-to/captures.md",)
-"Pages that name fields of Wireshark, such as afflux.rsocket.n."
+_FIELDS = ("how-to/captures.md", "how-to/observe.md")
+"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, and metrics of OpenTelemetry."
 
 
 def exists(name: str) -> bool:
