@@ -166,7 +166,7 @@ def test_outputs_agree(uri: str, tmp_path: Path) -> None:
     assert found["latency_hdr"] in log.read_text()
     (row,) = csv.DictReader(here(uri, "-n", "20", "-o", "csv").stdout.splitlines())
     assert row["succeeded"] == "20"
-    assert [name for name in found if name not in ("failures", "thresholds", "latency_hdr")] == list(row)
+    assert [name for name in found if name not in ("failures", "refusals", "thresholds", "latency_hdr")] == list(row)
 
 
 def test_a_table_on_a_terminal(uri: str) -> None:
@@ -265,7 +265,7 @@ def test_some_failures_are_reported_and_fail_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"]])
 def test_a_missing_server_is_a_failure(words: list[str]) -> None:
-    ran = here("tcp://127.0.0.1:1", *words)
+    ran = here("tcp://127.0.0.1:1", "-q", *words)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
 
 
@@ -370,7 +370,7 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
     ],
 )
 def test_a_mistake_is_reported_before_anything_is_sent(words: list[str], told: str) -> None:
-    ran = here("tcp://127.0.0.1:1", *words)
+    ran = here("tcp://127.0.0.1:1", "-q", *words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
 
