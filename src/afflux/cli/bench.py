@@ -17,8 +17,10 @@ import typer
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
+from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Error, SetupRefused
+from afflux.core.limits import Limits
 
 if TYPE_CHECKING:
     from afflux.bench import Plan, Progress, Result, Threshold
@@ -30,6 +32,8 @@ _SIZE = 64
 "Default size of a request or an item in bytes."
 
 _MOST_SIZE = 0x100_0000
+_CONNECT_S = 10.0
+"Seconds of --connect-timeout without the option."
 _OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
 _MOST_RUNS = 64
 _SHOW_AFTER_S = 1.0
@@ -117,6 +121,8 @@ def bench(
             help="Exit with 99 if the condition is met: p99>20ms, errors>0, rate<1k, …",
         ),
     ] = None,
+    limit: LimitOption = None,
+    wait: ConnectTimeout = None,
     hdr: Annotated[
         Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as an HdrHistogram log.")
     ] = None,
@@ -150,6 +156,8 @@ def bench(
         ends=items is not None,
         take=_take(verb, take),
         setup=_credentials(auth_file),
+        limits=limits_of(limit, Limits.trusted()),
+        connect_timeout=connect_timeout(wait) or _CONNECT_S,
         workers=workers,
     )
     _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, chosen)
@@ -261,6 +269,7 @@ def _bench(
     failure: Error | OSError | None = None
     interrupted = False
     line = _Line(show=not quiet)
+    allow_open_files(plans[0].connections)
     try:
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             for plan in plans:

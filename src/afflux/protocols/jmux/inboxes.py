@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from afflux.core.events import Readable
+from afflux.core.limits import oversize
 from afflux.protocols.jmux.budget import STALLED_S, Rations
 from afflux.protocols.jmux.frames import increments
 from afflux.protocols.jmux.halves import InboundInput, InboundState
@@ -16,11 +17,10 @@ from afflux.protocols.jmux.outbound import Outbound
 from afflux.protocols.jmux.session import SOON, Session
 from afflux.protocols.jmux.shared import Shared
 
-__all__ = ["EMPTY", "TOO_LARGE", "Inboxes"]
+__all__ = ["EMPTY", "Inboxes"]
 
 EMPTY = 4
 "Price of a message without effect: its header, counted as NoOperation."
-TOO_LARGE = "payload-too-large"
 _OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
 
 
@@ -83,7 +83,7 @@ class Inboxes:
         inbox, rations = session.inbox, self.rations
         size = len(data) if inbox is None else len(inbox) + len(data)
         if size > self._shared.limits.payload_bytes or (size >= rations.largest and not last):
-            return TOO_LARGE
+            return oversize(self._shared.limits, "payload_bytes", size, more=not last)
         if not last:
             self._keep(session, data)
             worth = len(data) > 1
