@@ -42,6 +42,10 @@ _SILENT: Final = "127.0.0.1"
 _ASKING: Final = "127.0.0.2"
 "Each crowd has an address of the server, because two addresses have only about 28,000 ports between them."
 _PIPE: Final = asyncio.subprocess.PIPE
+_FIGURES: Final = (
+    *("connections_open", "connections_refused", "requests", "succeeded", "failed"),
+    *("latency_p50_ms", "latency_p99_ms", "latency_max_ms", "client_cpu"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,11 @@ class Asked:
     "Requests per second of all who ask."
     seconds: float
     "Duration of the load."
+
+    def words(self) -> list[str]:
+        """Return the arguments of the server."""
+        words = ["--demo", f"--limit=connections={2 * self.n + 1}", "--limit=connections_per_address=off"]
+        return [*words, f"--workers={self.workers}"] if self.workers > 1 else words
 
 
 class Server:
@@ -88,12 +97,8 @@ async def served(asked: Asked) -> AsyncIterator[Server]:
     Raises:
         Failure: it did not start.
     """
-    words = ["--demo", f"--limit=connections={2 * asked.n + 1}", "--limit=connections_per_address=off"]
-    if asked.workers > 1:
-        words.append(f"--workers={asked.workers}")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "afflux", "serve", "tcp://0.0.0.0:0", *words, stdout=_PIPE, cwd=_ROOT
-    )
+    command = ("-m", "afflux", "serve", "tcp://0.0.0.0:0", *asked.words())
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=_PIPE, cwd=_ROOT)
     try:
         if process.stdout is None or not (line := await process.stdout.readline()):
             raise Failure("the server did not come up")
@@ -149,8 +154,7 @@ async def _load(server: Server, asked: Asked) -> dict[str, Any]:
     if not out:
         raise Failure(f"afflux bench: {errors.decode().strip()}")
     run = json.loads(out)["runs"][0]
-    names = ("connections_open", "connections_refused", "requests", "succeeded", "failed", "latency_p50_ms")
-    figures = {name: run[name] for name in (*names, "latency_p99_ms", "latency_max_ms", "client_cpu")}
+    figures = {name: run[name] for name in _FIGURES}
     return figures | {"server_cpu_s": round(server.cpu() - before, 2), "peak_mib": peak}
 
 
