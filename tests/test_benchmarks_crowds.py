@@ -31,16 +31,23 @@ def test_the_command_runs_all_of_it_and_counts(tmp_path: Path, capsys: pytest.Ca
     assert (crowds.RESULTS.read_bytes(), crowds_report.PAGE.read_bytes()) == before
 
 
-def test_a_server_without_room_for_the_silent_is_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Connections that the server refuses are counted at both crowds."""
-    served = crowds.Asked.words
-    monkeypatch.setattr(crowds.Asked, "words", lambda asked: [*served(asked)[:1], "--limit=connections=15"])
+def test_connections_that_are_refused_are_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The server has room for one and a half of the two crowds."""
+    words = ["--demo", "--limit=connections_per_address=off", "--limit=connections=30"]
+    monkeypatch.setattr(crowds.Asked, "words", lambda asked: words)
     out = tmp_path / "crowds.json"
     assert main(["--smoke", "--rate", "200", "--out", str(out)]) == 0
     one = json.loads(out.read_text())["found"][0]
-    assert (one["alone"]["connections_open"], one["alone"]["connections_refused"]) == (15, 5)
-    assert one["silent_refused"] == 5
-    assert (one["beside"]["connections_open"], one["beside"]["connections_refused"]) == (0, 20)
+    assert (one["alone"]["connections_open"], one["silent_refused"]) == (20, 0)
+    assert (one["beside"]["connections_open"], one["beside"]["connections_refused"]) == (10, 10)
+
+
+def test_a_server_that_does_not_come_up_is_no_measurement(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(crowds.Asked, "words", lambda asked: ["--demo", "--limit=connections=many"])
+    assert main(["--smoke"]) == 1
+    assert "the server did not come up" in capfd.readouterr().err
 
 
 def test_one_process_has_as_many_as_its_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
