@@ -10,13 +10,14 @@ import contextlib
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from math import inf
 from typing import Annotated, Any, Final
 
 import typer
 
 from afflux.cli.exits import usage
 from afflux.cli.inputs import duration, size
-from afflux.core.errors import Error, LimitExceeded
+from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
 from afflux.core.limits import ROWS, LimitRow, Limits
 
 __all__ = ["ConnectTimeout", "LimitOption", "allow_open_files", "connect_timeout", "limits_of", "name_option"]
@@ -40,6 +41,7 @@ _SPARE_FILES: Final = 240
 "Open files of a process in addition to its connections."
 _NUMBER = re.compile(r"\d[\d_]*(\.\d+)?")
 _NAMED = re.compile(r"\b([a-z_]+)=[\d.]")
+_SIZED = re.compile(r"(\d+) bytes(?: or more)? exceed ([a-z_]+)=\d")
 
 
 def limits_of(given: Sequence[str] | None, base: Limits | None = None) -> Limits:
@@ -77,12 +79,13 @@ def connect_timeout(text: str | None) -> float | None:
 
 
 def name_option(error: Error) -> None:
-    """Add the option that raises the limit to an error that names one."""
-    named = next((name for name in _NAMED.findall(error.message) if name in ROWS), None)
-    if named is None:
-        return
+    """Add the option that raises the limit to an error that names one, and the side whose limit it is."""
+    sized = _SIZED.search(error.message)
+    named = sized[2] if sized else next((name for name in _NAMED.findall(error.message) if name in ROWS), None)
+    if named is None or (sized and int(sized[1]) > (ROWS[named].most or inf)):
+        return  # such as a frame of a peer that speaks another protocol
     named = "payload_bytes" if named == "frame_bytes" else named  # which follows it
-    if isinstance(error, LimitExceeded):
+    if isinstance(error.__cause__ or error, (LimitExceeded, RemoteProtocolError)):
         error.add_note(f"raise it with --limit {named}=…")
     else:
         error.add_note(f"raise it where the server runs, with afflux serve --limit {named}=… or limits= in a program")
