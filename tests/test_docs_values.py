@@ -129,7 +129,7 @@ def test_names_exist() -> None:
 
 
 _FIELDS = ("how-to/captures.md", "how-to/observe.md")
-"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, and metrics of OpenTelemetry."
+"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, and metrics."
 
 
 def exists(name: str) -> bool:

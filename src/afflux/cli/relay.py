@@ -15,6 +15,7 @@ import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import one
+from afflux.cli.limiting import LimitOption, limits_of
 from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
 from afflux.cli.steps import session_type
 from afflux.cli.streams import on_report_signal, report
@@ -103,6 +104,7 @@ def relay(
         bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    limit: LimitOption = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
 ) -> None:
     """Store remote streams durably and serve them by cursor, so that any number of readers can replay them. Prints
@@ -125,7 +127,7 @@ def relay(
         }
         for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
     ]
-    storage = storage_of(journal, journal_bytes, keep or []) or {}
+    storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
     given = {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
     given |= {"limits": storage["limits"], "keep": storage["keep"]}
     with _logging(), asyncio.Runner(loop_factory=fast_loop()) as runner:

@@ -16,6 +16,7 @@ from afflux.cli import inputs
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
+from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
 from afflux.cli.output import Format, Printer, printer
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
@@ -58,6 +59,8 @@ class _Asked:
     store: Path | None
     auth_file: Path | None
     session: Machine | None
+    limits: Limits
+    connect_timeout: float | None
 
 
 def request(
@@ -114,6 +117,8 @@ def request(
             help='With --channel: session types. Each item is a value as JSON, or "choose N"; -r names the channel.',
         ),
     ] = None,
+    limit: LimitOption = None,
+    wait: ConnectTimeout = None,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]"),
@@ -150,6 +155,8 @@ def request(
         store=store,
         auth_file=auth_file,
         session=type,
+        limits=limits_of(limit),
+        connect_timeout=connect_timeout(wait),
     )
     show = printer(output, single=verb == "request" and lines is None)
     with log_shown(verbose):
@@ -198,6 +205,8 @@ async def _run(asked: _Asked, show: Printer) -> None:
         lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
         resume=asked.resume,
         store=asked.store,
+        limits=asked.limits,
+        timeout=asked.connect_timeout,
     )
     try:
         async with asyncio.timeout(asked.max_time) as limit:
@@ -211,6 +220,7 @@ async def _run(asked: _Asked, show: Printer) -> None:
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
+        name_option(error)
         if not show.items and _maybe_other_protocol(error):
             error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
         raise
@@ -316,7 +326,7 @@ class _Window:
 
     def __init__(self, answer: Any, asked: _Asked) -> None:
         self._answer = answer
-        fits = Limits().connection_bytes // 4
+        fits = asked.limits.connection_bytes // 4
         self._window = AutoWindow(fits) if asked.credit == "auto" else Window(asked.credit, fits)
         self._take = asked.take
         self._clock = asyncio.get_running_loop().time

@@ -18,6 +18,7 @@ from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
+from afflux.core.limits import oversize
 from afflux.core.payload import Payload, Run
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
@@ -340,11 +341,12 @@ class Inbound:
         if length <= self._limit:
             return layout.own + length
         if not self.first:
-            raise Violation("frame-too-large", rule="frame_bytes")
+            raise Violation(oversize(self._streams.limits, "frame_bytes", length), rule="frame_bytes")
         if end - position < layout.typed:
             return layout.typed  # HS-12: the type decides the code
         refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
-        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=refusal)
+        reason = oversize(self._streams.limits, "first_frame_bytes", length)
+        raise Violation(reason, rule="first_frame_bytes", code=refusal)
 
     @property
     def _limit(self) -> int:
