@@ -11,7 +11,10 @@ from typing import Any, Literal, Protocol
 
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Layout", "Prelude"]
+__all__ = ["COPY_BELOW", "Layout", "Prelude"]
+
+COPY_BELOW = 0x1000
+"Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 
 class Prelude(Protocol):
@@ -58,6 +61,7 @@ class Layout:
         "id_first",
         "last_id",
         "least",
+        "marked",
         "metadata",
         "metadata_counts",
         "metadata_size",
@@ -104,6 +108,8 @@ class Layout:
         self.reserved = reserved
         self.last_id = last_id
         self.metadata_size = metadata
+        self.marked = Struct(header.format + ("HH" if metadata == 4 else "BH"))
+        "The header, and the metadata length in two parts, the lower of 16 bits."
         self.metadata_counts = metadata if inclusive else 0
         "Bytes that the metadata length counts in addition to the metadata."
         self.metadata, self.follows, self.complete = flags

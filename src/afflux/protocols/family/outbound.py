@@ -23,14 +23,12 @@ from typing import Any, Protocol
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.fragments import Fragments, Whole
-from afflux.protocols.family.layout import Layout
+from afflux.protocols.family.layout import COPY_BELOW, Layout
+from afflux.protocols.family.marked import any_marked, run_marked
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.scheduler import Entry, Scheduler
 
 __all__ = ["COPY_BELOW", "Outbound", "Retaining"]
-
-COPY_BELOW = 0x1000
-"Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 
 class Retaining(Protocol):
@@ -131,6 +129,9 @@ class Outbound:
         """
         prelude = self.layout.prelude
         if prelude is not None and prelude.queue(self, stream, role, payloads, last):
+            return
+        if not role.extra and any_marked(payloads):
+            run_marked(self, stream, role, payloads, last)
             return
         chunks: list[bytes] = []
         size = frames = 0
