@@ -1,62 +1,14 @@
-"""Encode and parse runs of items that have metadata: the short paths of outbound.py and inbound.py for them."""
+"""Parse runs of items that have metadata, without the tables: a short path of inbound.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from afflux.core.alike import MANY, alike
 from afflux.core.events import Items
-from afflux.core.payload import Payload, PayloadLike, Run, payload_of
-from afflux.protocols.family.layout import COPY_BELOW
-from afflux.protocols.family.member import Role
+from afflux.core.payload import Payload, Run
 from afflux.protocols.family.stream import Stream
+from afflux.protocols.family.streams import Streams
 
-if TYPE_CHECKING:
-    from afflux.protocols.family.outbound import Outbound
-    from afflux.protocols.family.streams import Streams
-
-__all__ = ["any_marked", "run_marked", "take_marked"]
-
-_CHUNK = 0x10000
-
-
-def any_marked(payloads: Sequence[PayloadLike]) -> bool:
-    """Whether the first item has metadata: then others probably have some too."""
-    first = payloads[0]
-    return type(first) is Payload and first.metadata is not None
-
-
-def run_marked(outbound: Outbound, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
-    """Queue a list of items as ``Outbound.run``: one chunk for a run of small ones with metadata, one header for a run
-    of one size."""
-    layout, word = outbound.layout, role.item | outbound.layout.metadata
-    small = min(COPY_BELOW, outbound.mtu) - layout.marked.size
-    pack, own, counts = layout.marked.pack, layout.marked.size - layout.own, layout.metadata_counts
-    first, second = (stream, word) if layout.id_first else (word, stream)
-    chunks: list[bytes] = []
-    size = frames = 0
-    marked, length, header = -1, -1, b""
-    for index, item in enumerate(payloads):
-        metadata = item.metadata if type(item) is Payload and index != last else None
-        if type(item) is not Payload or metadata is None or len(metadata) + len(item.data) > small:
-            if chunks:
-                outbound.put(stream, b"".join(chunks), frames)
-                chunks, frames, size = [], 0, 0
-            outbound.item(stream, role, payload_of(item), index == last)
-            continue
-        data = item.data
-        if len(metadata) != marked or len(data) != length:
-            marked, length = len(metadata), len(data)
-            header = pack(0, own + marked + length, first, second, 0, counts + marked)
-        chunks += (header, metadata, data)
-        frames += 1
-        size += marked + length
-        if size > _CHUNK:
-            outbound.put(stream, b"".join(chunks), frames)
-            chunks, frames, size = [], 0, 0
-    if chunks:
-        outbound.put(stream, b"".join(chunks), frames)
+__all__ = ["take_marked"]
 
 
 def take_marked(streams: Streams, stream: Stream, block: bytes, position: int, end: int, limit: int) -> int:

@@ -22,13 +22,16 @@ from typing import Any, Protocol
 
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.family.bulk import CHUNK, frames_of
 from afflux.protocols.family.fragments import Fragments, Whole
 from afflux.protocols.family.layout import COPY_BELOW, Layout
-from afflux.protocols.family.marked import any_marked, run_marked
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.scheduler import Entry, Scheduler
 
 __all__ = ["COPY_BELOW", "Outbound", "Retaining"]
+
+_MANY = 4
+"Fewer items are encoded one by one, which is faster then."
 
 
 class Retaining(Protocol):
@@ -123,16 +126,25 @@ class Outbound:
         self.scheduler.queue(stream, header + data, size, 1)
 
     def run(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
-        """Queue a list of items: one chunk for a run of small ones, one header for a run of one size.
+        """Queue a list of items: one chunk for a run of small ones.
 
-        ``last`` is the index of the item that completes the stream, or -1.
+        ``last`` is the index of the item that completes the stream, always the last one, or -1.
         """
         prelude = self.layout.prelude
         if prelude is not None and prelude.queue(self, stream, role, payloads, last):
             return
-        if not role.extra and any_marked(payloads):
-            run_marked(self, stream, role, payloads, last)
+        alike = payloads if last < 0 else payloads[:last]
+        frames = frames_of(self.layout, self.mtu, stream, role, alike) if len(alike) >= _MANY else None
+        if frames is None:
+            self._run_each(stream, role, payloads, last)
             return
+        for chunk, count in frames:
+            self.put(stream, chunk, count)
+        if last >= 0:
+            self.item(stream, role, payload_of(payloads[last]), True)
+
+    def _run_each(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
+        """The same, for items that differ in kind, or are not all small."""
         chunks: list[bytes] = []
         size = frames = 0
         length, header = -1, b""
@@ -159,7 +171,7 @@ class Outbound:
             chunks += (header, data)
             frames += 1
             size += length
-            if size > 0x10000:
+            if size > CHUNK:
                 self.put(stream, b"".join(chunks), frames)
                 chunks, frames, size = [], 0, 0
         if chunks:
@@ -192,7 +204,7 @@ class Outbound:
                 chunks += (pack(0, whole - own, word, stream), data)
             size += whole
             frames += 1
-            if size > 0x10000:
+            if size > CHUNK:
                 self.chunk(chunks, frames)
                 chunks, size, frames = [], 0, 0
         self.chunk(chunks, frames)
