@@ -1,17 +1,20 @@
-"""Encode many small items of one stream without a step of Python for each: the short path of outbound.py."""
+"""Encode many items of one stream: small ones of a kind without a step of Python for each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import add, attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.layout import COPY_BELOW, Layout
 from afflux.protocols.family.member import Role
 
-__all__ = ["CHUNK", "frames_of"]
+if TYPE_CHECKING:
+    from afflux.protocols.family.outbound import Outbound
+
+__all__ = ["CHUNK", "frames_of", "queue_each"]
 
 CHUNK = 0x10000
 "Bytes of the frames that form one chunk, but for the last of them."
@@ -53,6 +56,41 @@ def frames_of(
     if marks:
         parts[1:1] = list(map(_numbers(layout.metadata_size, layout.metadata_counts).__getitem__, counts)), marks
     return _chunks(parts, tail, 1 + CHUNK // largest)
+
+
+def queue_each(outbound: Outbound, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
+    """Queue items that differ in kind, or are not all small, as ``Outbound.run``."""
+    chunks: list[bytes] = []
+    size = frames = 0
+    length, header = -1, b""
+    layout, extra = outbound.layout, role.extra
+    own = layout.size + len(extra)
+    small, counted, pack = min(COPY_BELOW, outbound.mtu - own), own - layout.own, layout.header.pack
+    first, second = (stream, role.item) if layout.id_first else (role.item, stream)
+    for index, item in enumerate(payloads):
+        if isinstance(item, bytes):
+            data = item
+        elif type(item) is Payload and item.metadata is None:
+            data = item.data
+        else:
+            data = None
+        if data is None or index == last or len(data) > small:
+            if chunks:
+                outbound.put(stream, b"".join(chunks), frames)
+                chunks, frames, size = [], 0, 0
+            outbound.item(stream, role, payload_of(item), index == last)
+            continue
+        if len(data) != length:
+            length = len(data)
+            header = pack(0, counted + length, first, second) + extra
+        chunks += (header, data)
+        frames += 1
+        size += length
+        if size > CHUNK:
+            outbound.put(stream, b"".join(chunks), frames)
+            chunks, frames, size = [], 0, 0
+    if chunks:
+        outbound.put(stream, b"".join(chunks), frames)
 
 
 def _chunks(parts: list[list[bytes]], tail: bytes, together: int) -> Iterator[tuple[bytes, int]]:

@@ -124,7 +124,7 @@ class Inbound:
         self.incomplete_since = None
         self.buffer.clear()
 
-    def parse(self, block: bytes, treat: Treat) -> None:
+    def parse(self, block: bytes, treat: Treat) -> None:  # long: a call for each frame would cost more than the frame
         """Process every whole frame of a block and buffer the tail.
 
         Raises:

@@ -73,7 +73,6 @@ class Layout:
         "reserved",
         "shift",
         "size",
-        "typed",
     )
 
     def __init__(
@@ -102,8 +101,6 @@ class Layout:
         self.least = self.size - self.own
         "The minimum value of a length."
         self.id_first = order == "id"
-        self.typed = prefix + (6 if self.id_first else 2)
-        "Bytes of a frame up to and including its type."
         self.shift = shift
         self.reserved = reserved
         self.last_id = last_id
@@ -121,6 +118,11 @@ class Layout:
         self.prelude = prelude
         self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
         "The values that loops over frames read, as one tuple."
+
+    @property
+    def typed(self) -> int:
+        """Bytes of a frame up to and including its type."""
+        return self.prefix + (6 if self.id_first else 2)
 
     def length_of(self, block: bytes, position: int) -> int:
         """The length of the frame at ``position``, in this layout's own count."""

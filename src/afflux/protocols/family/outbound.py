@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
-from afflux.protocols.family.bulk import CHUNK, frames_of
+from afflux.protocols.family.bulk import CHUNK, frames_of, queue_each
 from afflux.protocols.family.fragments import Fragments, Whole
 from afflux.protocols.family.layout import COPY_BELOW, Layout
 from afflux.protocols.family.member import Opening, Role
@@ -136,46 +136,12 @@ class Outbound:
         alike = payloads if last < 0 else payloads[:last]
         frames = frames_of(self.layout, self.mtu, stream, role, alike) if len(alike) >= _MANY else None
         if frames is None:
-            self._run_each(stream, role, payloads, last)
+            queue_each(self, stream, role, payloads, last)
             return
         for chunk, count in frames:
             self.put(stream, chunk, count)
         if last >= 0:
             self.item(stream, role, payload_of(payloads[last]), True)
-
-    def _run_each(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
-        """The same, for items that differ in kind, or are not all small."""
-        chunks: list[bytes] = []
-        size = frames = 0
-        length, header = -1, b""
-        layout, extra = self.layout, role.extra
-        own = layout.size + len(extra)
-        small, counted, pack = min(COPY_BELOW, self.mtu - own), own - layout.own, layout.header.pack
-        first, second = (stream, role.item) if layout.id_first else (role.item, stream)
-        for index, item in enumerate(payloads):
-            if isinstance(item, bytes):
-                data = item
-            elif type(item) is Payload and item.metadata is None:
-                data = item.data
-            else:
-                data = None
-            if data is None or index == last or len(data) > small:
-                if chunks:
-                    self.put(stream, b"".join(chunks), frames)
-                    chunks, frames, size = [], 0, 0
-                self.item(stream, role, payload_of(item), index == last)
-                continue
-            if len(data) != length:
-                length = len(data)
-                header = pack(0, counted + length, first, second) + extra
-            chunks += (header, data)
-            frames += 1
-            size += length
-            if size > CHUNK:
-                self.put(stream, b"".join(chunks), frames)
-                chunks, frames, size = [], 0, 0
-        if chunks:
-            self.put(stream, b"".join(chunks), frames)
 
     def _batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
         """Queue one payload for each of several streams that have nothing queued."""
