@@ -152,6 +152,7 @@ class Outbound:
         size = frames = 0
         small = min(COPY_BELOW, self.mtu)
         pack, own, header_size, id_first = layout.header.pack, layout.own, layout.size, layout.id_first
+        marked = word | layout.metadata
         for stream, payload in zip(streams, payloads, strict=True):
             data = payload.data
             whole = header_size + len(data)
@@ -162,8 +163,10 @@ class Outbound:
                 chunks, size, frames = [], 0, 0
                 self.alone(stream, word, payload, opening)
                 continue
-            if payload.metadata is not None:
-                chunks += (layout.head(stream, word, b"", payload.metadata, whole), data)
+            if (metadata := payload.metadata) is not None:
+                first, second = (stream, marked) if id_first else (marked, stream)
+                counted = layout.metadata_counts + len(metadata)
+                chunks += (layout.marked.pack(0, whole - own, first, second, 0, counted), metadata, data)
             elif id_first:
                 chunks += (pack(0, whole - own, stream, word), data)
             else:
