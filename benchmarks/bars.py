@@ -36,9 +36,15 @@ class Bar(NamedTuple):
     "The contender that is judged."
     other: str = ""
     "The other workload, if it differs."
-    measure: Literal["items", "bytes", "memory"] = "items"
+    measure: Literal["items", "bytes", "memory", "cpu"] = "items"
     """``items``: items per second, relative to the peer. ``bytes``: bytes per second, relative to the peer. ``memory``:
-    memory of the larger process above its idle memory, in payloads; a maximum, not a minimum."""
+    memory of the larger process above its idle memory, in payloads; ``cpu``: CPU time of both processes for an item,
+    relative to the peer. The last two are maxima, not minima."""
+
+    @property
+    def most(self) -> bool:
+        """Whether the ratio may be at most the bar, not at least."""
+        return self.measure in ("memory", "cpu")
 
     @property
     def words(self) -> str:
@@ -46,9 +52,13 @@ class Bar(NamedTuple):
         if self.measure == "memory":
             return "the payload, in memory"
         if self.other:
-            return f"{'itself' if self.beside == self.ours else self.beside}: {self.other}"
+            other = f"{'itself' if self.beside == self.ours else self.beside}: {self.other}"
+            return f"{other}, CPU" if self.measure == "cpu" else other
         return self.beside
 
+
+_TRANSPORT: Final = ("request-256", "stream-64", "stream-1k", "stream-rows")
+"The workloads in which transports are compared."
 
 BARS: Final = (
     Bar("request-256", "rsocket", bar=8),
@@ -97,6 +107,24 @@ BARS: Final = (
     Bar("stream-64-credit-256", OURSELVES, bar=0.8, ours="afflux-limit-unchecked"),
     Bar("stream-1k", OURSELVES, bar=0.8, ours="afflux-limit-unchecked"),
     Bar("stream-rows", OURSELVES, bar=0.8, ours="afflux-limit-unchecked"),
+    Bar("stream-rows", "rsocket-js", bar=4, ambition=6),
+    Bar("stream-rows-credit-256", OURSELVES, bar=1, other="stream-rows"),
+    Bar("stream-rows-metadata", "rsocket-js", bar=2, ambition=3),
+    Bar("stream-rows-metadata", OURSELVES, bar=2, other="stream-rows", measure="cpu"),
+    Bar("channel-rows", OURSELVES, bar=0.6, other="stream-rows"),
+    Bar("streams-20", "rsocket-js", bar=3, ambition=5),
+    Bar("routed-16", "rsocket-js", bar=1.5, ambition=2.5),
+    Bar("routed-256", "rsocket-js", bar=2.5, ambition=4),
+    Bar("connections-100", "rsocket-js", bar=1, ambition=1.5),
+    *(Bar(name, OURSELVES, bar=0.6, ours=f"afflux-{over}") for over in ("tls", "ws") for name in _TRANSPORT),
+    *(Bar(name, "afflux-ws", bar=0.3, ours="afflux-uvicorn") for name in _TRANSPORT),
+    Bar("request-1", "rsocket-java", bar=0.8, ambition=1),
+    Bar("request-256", "rsocket-java", bar=0.65, ambition=1),
+    Bar("stream-64", "rsocket-java", bar=1.3, ambition=2),
+    Bar("stream-64-credit-256", "rsocket-java", bar=1.3, ambition=2),
+    Bar("stream-near", "rsocket-java", bar=1.2, ambition=2),
+    Bar("stream-near-credit-256", "rsocket-java", bar=1.2, ambition=2),
+    Bar("stream-1k", "rsocket-java", bar=1.3, ambition=2),
     Bar("request-64", "jeri", bar=2, ambition=4, ours="afflux-jmux"),
     Bar("session-1m", "jeri", bar=3, ambition=10, ours="afflux-jmux"),
 )
@@ -120,7 +148,7 @@ def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
                 "workload": bar.workload,
                 "ours": bar.ours,
                 "beside": bar.words,
-                "at": "most" if bar.measure == "memory" else "least",
+                "at": "most" if bar.most else "least",
                 "bar": bar.bar,
                 "ambition": bar.ambition,
                 **_came(bar, workloads),
@@ -142,9 +170,10 @@ def _came(bar: Bar, workloads: dict[str, Any]) -> dict[str, Any]:
         if ours is not None and bar.measure == "memory":
             ratios[loop] = float(max(ours["memory_in_items"].values()))
         elif ours is not None and theirs is not None:
+            of = _both_ends if bar.measure == "cpu" else _rate
             unit = "bytes" if bar.measure == "bytes" else "amount"
             runs = list(zip(ours["samples"], theirs["samples"], strict=False))
-            ratios[loop] = round(median(_rate(mine, unit) / _rate(its, unit) for mine, its in runs), 4)
+            ratios[loop] = round(median(of(mine, unit) / of(its, unit) for mine, its in runs), 4)
             by_cpu[loop] = round(median(_cpu(its, unit) / _cpu(mine, unit) for mine, its in runs), 4)
     return {"ratios": ratios, "by_cpu": by_cpu, "verdict": _verdict(bar, ratios.get(JUDGED))}
 
@@ -158,6 +187,11 @@ def _cpu(sample: dict[str, float], unit: str) -> float:
     return max(sample["client_cpu"], sample["server_cpu"]) / sample[unit]
 
 
+def _both_ends(sample: dict[str, float], unit: str) -> float:
+    """Return the CPU seconds of both ends together for one unit."""
+    return (sample["client_cpu"] + sample["server_cpu"]) / sample[unit]
+
+
 def _both(bar: Bar, workloads: dict[str, Any], loop: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Return the figures of both on one loop; a peer with a single loop is compared on that one."""
     ours = workloads[bar.workload]["contenders"].get(f"{bar.ours}/{loop}")
@@ -169,7 +203,7 @@ def _both(bar: Bar, workloads: dict[str, Any], loop: str) -> tuple[dict[str, Any
 def _verdict(bar: Bar, ratio: float | None) -> str:
     if ratio is None:
         return "not run"
-    if bar.measure == "memory":
+    if bar.most:
         ratio = -ratio
         bar = bar._replace(bar=-bar.bar if bar.bar else None)
     if bar.ambition is not None and ratio >= bar.ambition:

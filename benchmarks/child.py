@@ -3,7 +3,8 @@
 Reads commands from standard input, one JSON object per line, and answers each with one line; exits at the end of its
 input. First it prints one line with its resource usage, once it listens (with its port) or is connected. A server
 answers every command with its resource usage so far. A client does the work of the command and answers with its counts,
-the duration and its resource usage. SETTINGS is "large" if payloads may be large, or "default". peers/js/child.js and
+the duration and its resource usage. SETTINGS is "large" if payloads may be large, "routed" if
+the server is to have a table of routes, or "default". peers/js/child.js and
 peers/jeri/Child.java implement the same protocol.
 """
 
@@ -19,9 +20,21 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.peers import load
-from benchmarks.peers.base import Client, Sessions, loop_factory
+from benchmarks.peers.base import Client, Count, Further, loop_factory
 
 __all__ = ["main"]
+
+_METHODS = {
+    "request": "request_response",
+    "session": "exchange",
+    "stream": "stream",
+    "metadata": "stream_metadata",
+    "routed": "request_routes",
+    "short": "short_streams",
+    "channel": "channel",
+    "many": "many_connections",
+}
+"""The client's method for each kind of work; the rest of a command are its arguments."""
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +42,7 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["server", peer, loop, settings]:
             with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
-                runner.run(_serve(peer, settings == "large"))
+                runner.run(_serve(peer, settings))
         case ["client", peer, loop, settings, port]:
             _work(load(peer).Client(int(port), loop, settings == "large"))
         case _:
@@ -38,7 +51,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-async def _serve(peer: str, large: bool) -> None:
+async def _serve(peer: str, settings: str) -> None:
     """Listen, and report resource usage for each line."""
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
@@ -51,7 +64,10 @@ async def _serve(peer: str, large: bool) -> None:
         if not lines and not ended.done():
             ended.set_result(None)
 
-    async with load(peer).serve(0, loop, large) as port:
+    module = load(peer)
+    routed = settings == "routed"
+    serving = cast("Further", module).serve_routes(0) if routed else module.serve(0, loop, settings == "large")
+    async with serving as port:
         _say({**_used(), "port": port})
         loop.add_reader(descriptor, heard)
         try:
@@ -65,13 +81,9 @@ def _work(client: Client) -> None:
     _say(_used())
     for line in sys.stdin:
         command: dict[str, Any] = json.loads(line)
+        work = getattr(client, _METHODS[command.pop("do")])
         busy, start = time.process_time(), time.perf_counter()
-        if command["do"] == "request":
-            count = client.request_response(command["n"], command["concurrency"])
-        elif command["do"] == "session":
-            count = cast("Sessions", client).exchange(command["n"], command["size"])
-        else:
-            count = client.stream(command["items"], command["size"], command["credit"])
+        count: Count = work(**command)
         seconds = time.perf_counter() - start
         used = _used()
         _say({**used, "cpu": used["cpu"] - busy, "seconds": seconds, "items": count.items, "bytes": count.bytes})

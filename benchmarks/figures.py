@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.bars import MISSING, OURSELVES, targets
 from benchmarks.pairs import Sample
-from benchmarks.peers import JAVA, LOOPS, NODE, PEERS, Contender, java, node
+from benchmarks.peers import ELSEWHERE, LOOPS, NODE, PEERS, Contender
 from benchmarks.runner import Plan, Results
 from benchmarks.workloads import Workload
 
@@ -157,10 +157,9 @@ def _versions(plan: Plan) -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "from the source tree" if name == "afflux" else "not installed"
-    if any(one.loop == NODE for one in plan.contenders):
-        found.update(node.versions())
-    if any(one.loop == JAVA and one.why_not() is None for one in plan.contenders):
-        found.update(java.versions())
+    for one in plan.contenders:
+        if one.peer in ELSEWHERE and (one.loop == NODE or one.why_not() is None):
+            found.update(ELSEWHERE[one.peer].versions())
     return found
 
 

@@ -150,14 +150,14 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(contender: Contender, large: bool = False) -> AsyncIterator[Pair]:
-    """Start fresh processes for one contender; both have ended after the context. ``large``: allow large payloads.
+async def pair(contender: Contender, settings: str = "default") -> AsyncIterator[Pair]:
+    """Start fresh processes for one contender; both have ended after the context. ``settings``: those of
+    a workload.
 
     Raises:
         Failure: one of them did not start.
     """
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
-        settings = "large" if large else "default"
         ends = [server := await start(contender.command("server", settings), server_errors)]
         try:
             listening = await server.hear()

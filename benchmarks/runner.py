@@ -103,7 +103,7 @@ class _Turns:
 
     async def _warm(self, one: Contender) -> Pair:
         """Start the processes of a contender, and determine the amount of work of a slice."""
-        ends = await self.processes.enter_async_context(pair(one, self.workload.large))
+        ends = await self.processes.enter_async_context(pair(one, self.workload.settings))
         key = self.workload.name, one
         self.amounts[key] = await _warm_up(
             ends, self.workload, self.plan, PEERS[one.peer].warm_s, self.amounts.get(key)
@@ -127,24 +127,23 @@ async def smoke_all(plan: Plan, told: Callable[[str], None]) -> Results:
     results = Results()
     for contender in _present(plan.contenders, results):
         able = [workload for workload in plan.workloads if PEERS[contender.peer].why_not(workload) is None]
-        for large in (False, True):
-            if together := [workload for workload in able if workload.large == large]:
-                await _smoke(contender, large, together, plan.patience, results, told)
+        for settings in dict.fromkeys(workload.settings for workload in able):
+            together = [workload for workload in able if workload.settings == settings]
+            await _smoke(contender, together, plan.patience, results, told)
     return results
 
 
 async def _smoke(
     contender: Contender,
-    large: bool,
     workloads: Sequence[Workload],
     patience: float,
     results: Results,
     told: Callable[[str], None],
 ) -> None:
-    """Run several workloads in one pair of processes."""
+    """Run several workloads of the same settings in one pair of processes."""
     workload = workloads[0]
     try:
-        async with asyncio.timeout(patience), pair(contender, large) as processes:
+        async with asyncio.timeout(patience), pair(contender, workload.settings) as processes:
             for workload in workloads:
                 told(f"{workload.title}: {contender}")
                 results.samples[workload.name, contender] = [await processes.measure(workload, workload.smoke)]

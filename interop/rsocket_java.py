@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-__all__ = ["CLASSES", "HOME", "JARS", "command", "version", "why_not"]
+__all__ = ["CLASSES", "HOME", "JARS", "class_path", "command", "version", "why_not"]
 
 HOME = Path(__file__).resolve().parent / "java"
 CLASSES = HOME.parent.parent / "build" / "interop-java"
@@ -37,9 +37,13 @@ _ENABLE = f"name a class path with rsocket-core and rsocket-transport-netty in {
 
 def command() -> tuple[str, ...]:
     """Return its command."""
+    return ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path(), "interop.Peer")
+
+
+def class_path() -> str:
+    """Return the class path: its classes and the jars. Valid where ``why_not`` returns None."""
     jars = _path(os.environ.get(JARS, ""))[0]
-    path = os.pathsep.join((str(_classes(jars)), jars))
-    return ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path, "interop.Peer")
+    return os.pathsep.join((str(_classes(jars)), jars))
 
 
 def why_not() -> str | None:

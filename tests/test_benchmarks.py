@@ -6,14 +6,16 @@ import asyncio
 import json
 import shutil
 import tomllib
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
 from benchmarks.pairs import Failure, Pair, Sample, pair
 from benchmarks.peers import PEERS, Contender, chosen, java, node
+from benchmarks.peers.base import Count, check_metadata
 from benchmarks.runner import Plan, measure_all, smoke_all
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.workloads import METADATA_BYTES, ROW_SIZES, SHORT, WORKLOADS, Workload
 
 SMALL = tuple(workload for workload in WORKLOADS if not workload.large)
 SIXTEEN = next(workload for workload in WORKLOADS if workload.name == "payload-16m")
@@ -33,7 +35,7 @@ async def counted_exactly(contender: Contender, workloads: tuple[Workload, ...])
     results = await smoke_all(plan(contender, workloads=workloads), quiet)
     assert results.failures == {}
     mine = [workload for workload in workloads if PEERS[contender.peer].why_not(workload) is None]
-    assert [name for name, _ in results.samples] == [workload.name for workload in mine]
+    assert sorted(name for name, _ in results.samples) == sorted(workload.name for workload in mine)
     for workload in mine:
         (sample,) = results.samples[workload.name, contender]
         assert (sample.amount, sample.bytes) == (workload.smoke, workload.bytes_of(workload.smoke))
@@ -70,6 +72,18 @@ async def test_a_wrong_count_is_no_measurement() -> None:
         await processes.measure(honest, 5)
         with pytest.raises(Failure, match="counted 5 items and 320 bytes, not 5 and 325"):
             await processes.measure(wrong, 5)
+
+
+def test_metadata_that_does_not_arrive_is_no_measurement() -> None:
+    assert check_metadata(Count(3, 700), 3 * METADATA_BYTES) == Count(3, 700)
+    with pytest.raises(ValueError, match="3 items with 0 bytes of metadata"):
+        check_metadata(Count(3, 700), 0)
+
+
+def test_a_short_stream_has_all_rows_alike_often() -> None:
+    (work,) = (workload for workload in WORKLOADS if workload.kind == "short")
+    sizes = cycle(ROW_SIZES)
+    assert work.bytes_of(7) == 7 * sum(next(sizes) for _ in range(SHORT))
 
 
 async def test_a_process_that_breaks_reports_why() -> None:
@@ -109,7 +123,7 @@ async def test_what_compiles_while_it_runs_is_warmed_up(monkeypatch: pytest.Monk
 
 async def test_memory_is_measured_from_where_it_began() -> None:
     large = SIXTEEN
-    async with pair(Contender("skeleton", "asyncio"), large=True) as processes:
+    async with pair(Contender("skeleton", "asyncio"), "large") as processes:
         sample = await processes.measure(large, 2)
     assert sample.client_peak - sample.client_idle >= large.size  # a whole payload has been in its hands
     assert sample.server_peak - sample.server_idle >= large.size

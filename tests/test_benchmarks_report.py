@@ -180,11 +180,29 @@ def test_memory_is_at_most_so_many_payloads(monkeypatch: pytest.MonkeyPatch, pay
     assert (told["ratios"]["uvloop"], told["verdict"], told["at"]) == (payloads, verdict, "most")
 
 
+@pytest.mark.parametrize(("cpu_s", "verdict"), [(0.75, "met"), (0.76, "not met")])
+def test_cpu_is_at_most_so_many_times_that_of_another_workload(
+    monkeypatch: pytest.MonkeyPatch, cpu_s: float, verdict: str
+) -> None:
+    bar = Bar("stream-rows-metadata", OURSELVES, bar=1, other="stream-rows", measure="cpu")
+    monkeypatch.setattr("benchmarks.bars.BARS", (bar,))
+    results, works = Results(), [NAMED["stream-rows"], NAMED["stream-rows-metadata"]]
+    for work in works:
+        results.samples[work.name, Contender(OURSELVES, "uvloop")] = [sample(work, 10)]  # 0.25 + 0.5
+    (one,) = results.samples["stream-rows-metadata", Contender(OURSELVES, "uvloop")]
+    one.client_cpu, one.server_cpu = cpu_s, 0.0
+    whole = Plan(contenders=CONTENDERS, workloads=works, runs=1, seconds=0.1, patience=60)
+    (told,) = figures_of(whole, results, machine(whole))["targets"]
+    assert (told["ratios"]["uvloop"], told["verdict"], told["at"]) == (round(cpu_s / 0.75, 4), verdict, "most")
+    assert told["beside"] == "itself: stream-rows, CPU"
+
+
 def test_bars_are_of_workloads_and_peers_that_exist() -> None:
     for bar in BARS:
         assert bar.workload in NAMED
         assert not bar.other or bar.other in NAMED
         assert {bar.ours, bar.beside} <= PEERS.keys()
+        assert PEERS[bar.ours].why_not(NAMED[bar.workload]) is None
         assert PEERS[bar.beside].why_not(NAMED[bar.other or bar.workload]) is None
         assert bar.bar or bar.ambition
 

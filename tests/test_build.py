@@ -13,8 +13,10 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -230,12 +232,25 @@ def test_the_codecs_are_the_written_ones() -> None:
 @compiled_only
 def test_a_compiled_wheel_is_tagged_for_its_interpreter_and_platform() -> None:
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    system, machine = sysconfig.get_platform().replace(".", "_").split("-", 1)
+    many = r"manylinux(?:\d+|_\d+_\d+)" if system == "linux" and find_spec("auditwheel") else re.escape(system)
+    tag = rf"{python}-{python}-{many}_{machine}"
     site = Path(buffer.__file__).parents[2]
-    assert [path.name for path in site.parent.glob("*.whl")] == [
-        f"afflux-{afflux.__version__}-{python}-{python}-{platform}.whl"
-    ]
+    (wheel,) = site.parent.glob("*.whl")
+    assert re.fullmatch(rf"afflux-{afflux.__version__}-{tag}(?:\.{many}_{machine})*\.whl", wheel.name)
     (found,) = (one for one in metadata.distributions(path=[str(site)]) if one.name == "afflux")
-    told = (found.read_text("WHEEL") or "").splitlines()
-    assert f"Tag: {python}-{python}-{platform}" in told
-    assert "Root-Is-Purelib: false" in told
+    told = found.read_text("WHEEL") or ""
+    assert re.search(rf"^Tag: {tag}$", told, re.MULTILINE)
+    assert "Root-Is-Purelib: false" in told.splitlines()
+
+
+def test_a_release_is_compiled_for_every_python_that_is_supported_and_tested() -> None:
+    """By cibuildwheel, which refuses a pure wheel: where compiling fails there is no wheel of that name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    release = project["tool"]["cibuildwheel"]
+    supported = re.findall(r"Python :: 3\.(\d+)", "\n".join(project["project"]["classifiers"]))
+    assert release["build"] == [f"cp3{minor}-manylinux_*" for minor in supported]
+    assert release["environment"] == {"AFFLUX_MYPYC": "1"}
+    assert release["test-environment"] == {"AFFLUX_EXPECT_COMPILED": "1"}
+    for folder in re.findall(r"\{project\}/(\S+)", release["test-command"]):
+        assert (ROOT / folder).exists(), folder

@@ -1,7 +1,7 @@
 """Compile the inner rings with mypyc: ``python tools/compiled.py FOLDER`` writes the files for the wheel to FOLDER.
 
 Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
-``AFFLUX_MYPYC=1``. The source is copied and not modified: the frame codecs are written to files of the copy, and all
+``AFFLUX_MYPYC=1``. ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 if it is not set. The source is copied and not modified: the frame codecs are written to files of the copy, and all
 modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other directly.
 Requires only mypy and setuptools.
 
@@ -106,7 +106,8 @@ def compile_in(source: Path, folder: Path, *refused: str) -> None:
     os.chdir(source)
     files = [file for file in compiled(source) if file not in refused]
     options = ["--config-file=", "--follow-imports=silent", "--no-site-packages", "--cache-dir=.cache"]
-    extensions = mypycify([*options, *files], group_name="afflux", debug_level="0", target_dir=".c")
+    level = os.environ.get("MYPYC_OPT_LEVEL", "3")
+    extensions = mypycify([*options, *files], group_name="afflux", opt_level=level, debug_level="0", target_dir=".c")
     places = ("--build-temp=.o", f"--build-lib={folder}")
     setup(name="afflux", ext_modules=extensions, script_args=["--quiet", "build_ext", *places])
 

@@ -10,13 +10,25 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 
-from benchmarks.peers import java, node
+from benchmarks.peers import java, node, rsocket_java
 from benchmarks.peers.base import Peer
 from benchmarks.workloads import Workload
 
-__all__ = ["CONTENDERS", "JAVA", "LOOPS", "NODE", "PEERS", "Contender", "Entry", "chosen", "load"]
+__all__ = [
+    "CONTENDERS",
+    "ELSEWHERE",
+    "JAVA",
+    "LOOPS",
+    "NODE",
+    "PEERS",
+    "Contender",
+    "Entry",
+    "Program",
+    "chosen",
+    "load",
+]
 
 LOOPS: Final = ("asyncio", "uvloop")
 "Event loops of Python. For a blocking client it is the server's loop."
@@ -25,7 +37,7 @@ NODE: Final = "node"
 "The event loop of JavaScript."
 
 JAVA: Final = "java"
-"The selector and threads of the Java original."
+"The selectors and threads of Java."
 
 
 class Entry(NamedTuple):
@@ -45,19 +57,35 @@ class Entry(NamedTuple):
     "Seconds of warm-up, for just-in-time compilers."
     lacks: Mapping[str, str] = {}
     "Reasons for unsupported workloads, by name or by kind of workload."
-    sessions: bool = False
-    "Whether it has byte sessions."
+    further: frozenset[str] = frozenset()
+    "The kinds of further work that it has (base.FurtherWork)."
+    only: frozenset[str] = frozenset()
+    "The only workloads that it is measured in, by name; empty for all."
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why it does not support a workload; None if it does."""
-        if workload.kind == "session" and not self.sessions:
-            return "only Jmux has byte sessions"
+        if self.only and workload.name not in self.only:
+            return f"measured in {len(self.only)} workloads only"
+        if workload.kind in _FURTHER and workload.kind not in self.further:
+            return _FURTHER[workload.kind]
         return self.lacks.get(workload.name) or self.lacks.get(workload.kind)
 
 
 _NO_ITEMS: Final = dict.fromkeys(("stream", "credit", "payload"), "Jmux has bytes, not items")
 _NO_ROOM: Final = {"request-256": "a connection has 128 sessions"}
 _ONCE: Final = {"payload": "large payloads are measured with RSocket only"}
+_OVER_TCP: Final = "measured with RSocket over TCP only"
+_FURTHER: Final = {
+    "session": "only Jmux has byte sessions",
+    "metadata": _OVER_TCP,
+    "routed": _OVER_TCP,
+    "short": _OVER_TCP,
+    "channel": "channels are measured with afflux only",
+    "many": _OVER_TCP,
+}
+"Kinds of further work, and the reason why most peers are not measured in them."
+_REAL: Final = frozenset({"metadata", "routed", "short", "many"})
+_TRANSPORT: Final = frozenset({"request-256", "stream-64", "stream-1k", "stream-rows"})
 
 PEERS: Final = {
     "skeleton": Entry(
@@ -66,7 +94,7 @@ PEERS: Final = {
         "the least Python that moves the frames; no credit, no states",
         lacks={"credit": "it has no credit"},
     ),
-    "rsocket": Entry("rsocket_py", "rsocket", "rsocket on PyPI, client and server"),
+    "rsocket": Entry("rsocket_py", "rsocket", "rsocket on PyPI, client and server", further=_REAL),
     "rsocket-js": Entry(
         "",
         "",
@@ -74,6 +102,18 @@ PEERS: Final = {
         loops=(NODE,),
         warm_s=1.5,
         lacks={"payload": "it does not send fragments"},
+        further=_REAL,
+    ),
+    "rsocket-java": Entry(
+        "",
+        "",
+        "rsocket-java, client and server",
+        loops=(JAVA,),
+        warm_s=3.0,
+        only=frozenset(
+            f"{name}{credit}" for name in ("stream-64", "stream-near", "stream-1k") for credit in ("", "-credit-256")
+        )
+        | {"request-1", "request-256"},
     ),
     "grpc": Entry(
         "grpc_aio",
@@ -83,7 +123,9 @@ PEERS: Final = {
         extra="make bench",
         lacks={"credit": "its flow control is HTTP/2's byte windows, which an application cannot request"},
     ),
-    "afflux": Entry("afflux_aio", "afflux.aio.client", "item by item: async for, yield"),
+    "afflux": Entry(
+        "afflux_aio", "afflux.aio.client", "item by item: async for, yield", further=_REAL | frozenset({"channel"})
+    ),
     "afflux-batches": Entry(
         "afflux_batches",
         "afflux.aio.client",
@@ -123,8 +165,17 @@ PEERS: Final = {
         "Limit-Stream: bytes, unchecked, item by item",
         lacks={**_ONCE, "request": "it has channels, not requests"},
     ),
+    "afflux-tls": Entry("afflux_tls", "trustme", "over TLS, item by item", only=_TRANSPORT),
+    "afflux-ws": Entry("afflux_ws", "websockets", "over WebSockets, item by item", only=_TRANSPORT),
+    "afflux-uvicorn": Entry(
+        "afflux_uvicorn", "uvicorn", "an ASGI application under Uvicorn, item by item", only=_TRANSPORT
+    ),
     "afflux-jmux": Entry(
-        "afflux_jmux", "afflux.aio.client", "Jmux: requests and sessions", lacks=_NO_ITEMS | _NO_ROOM, sessions=True
+        "afflux_jmux",
+        "afflux.aio.client",
+        "Jmux: requests and sessions",
+        lacks=_NO_ITEMS | _NO_ROOM,
+        further=frozenset({"session"}),
     ),
     "jeri": Entry(
         "",
@@ -133,10 +184,31 @@ PEERS: Final = {
         loops=(JAVA,),
         warm_s=3.0,
         lacks=_NO_ITEMS | _NO_ROOM,
-        sessions=True,
+        further=frozenset({"session"}),
     ),
 }
 "Every peer, in the order of the tables."
+
+
+class Program(Protocol):
+    """A module for a peer in another language."""
+
+    def why_not(self) -> str | None:
+        """Return why it cannot run here, and the remedy; None if it can. May build or install it."""
+
+    def command(self, role: str, *arguments: str) -> list[str]:
+        """Return the command of one end, a program that does what benchmarks/child.py does."""
+
+    def versions(self) -> dict[str, str]:
+        """Return versions by name, for the report."""
+
+
+ELSEWHERE: Final[Mapping[str, Program]] = {
+    "rsocket-js": cast("Program", node),
+    "rsocket-java": cast("Program", rsocket_java),
+    "jeri": cast("Program", java),
+}
+"Peers in other languages."
 
 
 class Contender(NamedTuple):
@@ -150,10 +222,8 @@ class Contender(NamedTuple):
 
     def why_not(self) -> str | None:
         """Return why it cannot run on this machine, and the remedy; None if it can. May install from npm."""
-        if self.loop == NODE:
-            return node.why_not()
-        if self.loop == JAVA:
-            return java.why_not()
+        if self.peer in ELSEWHERE:
+            return ELSEWHERE[self.peer].why_not()
         entry = PEERS[self.peer]
         for module, extra in ((entry.imports, entry.extra), (self.loop, "make setup")):
             try:
@@ -166,10 +236,8 @@ class Contender(NamedTuple):
 
     def command(self, role: str, *arguments: str) -> list[str]:
         """Return the command of one end: ``role`` is server or client."""
-        if self.loop == NODE:
-            return ["node", str(node.HOME / "child.js"), role, *arguments]
-        if self.loop == JAVA:
-            return ["java", "-cp", java.classes(), "Child", role, *arguments]
+        if self.peer in ELSEWHERE:
+            return ELSEWHERE[self.peer].command(role, *arguments)
         return [sys.executable, "-m", "benchmarks.child", role, *self, *arguments]
 
 

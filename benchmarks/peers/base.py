@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
-from benchmarks.workloads import ROW_SIZES
+from benchmarks.workloads import METADATA_BYTES, VARIED
 
 __all__ = [
     "HOST",
     "AsyncClient",
     "Client",
     "Count",
+    "Further",
+    "FurtherWork",
     "Peer",
     "Sessions",
     "asked",
+    "check_metadata",
     "in_turns",
     "items_of",
     "loop_factory",
@@ -49,7 +52,7 @@ class Client(Protocol):
         """Send ``n`` requests of 64 bytes, ``concurrency`` at a time; each is answered by an echo."""
 
     def stream(self, items: int, size: int, credit: int) -> Count:
-        """Consume one stream of ``items`` items of ``size`` bytes (0: rows), with a window of ``credit``."""
+        """Consume one stream of ``items`` items of ``size`` bytes (or VARIED ones), with a window of ``credit``."""
 
     def close(self) -> None:
         """End the connection."""
@@ -60,6 +63,32 @@ class Sessions(Protocol):
 
     def exchange(self, n: int, size: int) -> Count:
         """Run ``n`` sessions in sequence: send ``size`` bytes, receive as many."""
+
+
+class FurtherWork(Protocol):
+    """Further methods of a client that has them, with the kind of workload they are for."""
+
+    def stream_metadata(self, items: int, size: int, credit: int) -> Count:
+        """``metadata``: as ``Client.stream``; each item has METADATA_BYTES of metadata, which are counted, too."""
+
+    def request_routes(self, n: int, concurrency: int) -> Count:
+        """``routed``: as ``Client.request_response``, each request with ROUTE in composite metadata."""
+
+    def short_streams(self, n: int, concurrency: int, credit: int) -> Count:
+        """``short``: consume ``n`` streams of SHORT rows, ``concurrency`` at a time; count streams, and their bytes."""
+
+    def channel(self, items: int, size: int, credit: int) -> Count:
+        """``channel``: send the items of a stream, and consume their echo, both with a window of ``credit``."""
+
+    def many_connections(self, n: int, concurrency: int, connections: int) -> Count:
+        """``many``: as ``Client.request_response``, on so many connections, which stay open."""
+
+
+class Further(Protocol):
+    """A further function of a module whose client has ``request_routes``."""
+
+    def serve_routes(self, port: int) -> AbstractAsyncContextManager[int]:
+        """A server as ``Peer.serve``, which finds the function that answers a request by its route."""
 
 
 class Peer(Protocol):
@@ -107,6 +136,10 @@ class AsyncClient(ABC):
         """See Client."""
         return self._runner.run(self.items(items, size, credit))
 
+    def run(self, work: Coroutine[Any, Any, Count]) -> Count:
+        """Run further work."""
+        return self._runner.run(work)
+
     def close(self) -> None:
         """See Client."""
         try:
@@ -132,7 +165,7 @@ def loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def stream_request(items: int, size: int) -> bytes:
-    """Return the request of a stream: number and size of items; the size of rows is 0."""
+    """Return the request of a stream: number and size of items; the size is a key of VARIED where it varies."""
     return b"%d %d" % (items, size)
 
 
@@ -143,6 +176,17 @@ def asked(request: bytes) -> tuple[int, int]:
 
 
 def items_of(size: int) -> list[bytes]:
-    """Return the items that a stream repeats: one of ``size`` bytes, or rows. Their memory is allocated: pages of zeros
-    would not be."""
-    return [b"x" * one for one in ((size,) if size else ROW_SIZES)]
+    """Return the items that a stream repeats: one of ``size`` bytes, or of varied sizes. Their memory is allocated:
+    pages of zeros would not be."""
+    return [b"x" * one for one in VARIED.get(size, (size,))]
+
+
+def check_metadata(counted: Count, size: int) -> Count:
+    """Return the count, if the items had ``size`` bytes of metadata together.
+
+    Raises:
+        ValueError: they had not.
+    """
+    if size != METADATA_BYTES * counted.items:
+        raise ValueError(f"{counted.items} items with {size} bytes of metadata")
+    return counted

@@ -12,7 +12,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HOME", "RIVER", "classes", "versions", "why_not"]
+__all__ = ["HOME", "RIVER", "command", "versions", "why_not"]
 
 HOME = Path(__file__).resolve().parent / "jeri"
 
@@ -23,9 +23,10 @@ _PATIENCE_S = 90
 "Seconds that the compiler may take."
 
 
-def classes() -> str:
-    """Return the class path: the jars and the compiled Child.java."""
-    return os.pathsep.join((os.environ.get(RIVER, ""), str(HOME / "classes")))
+def command(role: str, *arguments: str) -> list[str]:
+    """Return the command of one end."""
+    classes = os.pathsep.join((os.environ.get(RIVER, ""), str(HOME / "classes")))
+    return ["java", "-cp", classes, "Child", role, *arguments]
 
 
 def why_not() -> str | None:

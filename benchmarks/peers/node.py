@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HOME", "installed", "versions", "why_not"]
+__all__ = ["HOME", "command", "installed", "versions", "why_not"]
 
 HOME = Path(__file__).resolve().parent / "js"
 
@@ -19,6 +19,11 @@ _PATIENCE_S = 90
 def why_not() -> str | None:
     """Return why it cannot run here, and the remedy; None if it can."""
     return installed(HOME)
+
+
+def command(role: str, *arguments: str) -> list[str]:
+    """Return the command of one end."""
+    return ["node", str(HOME / "child.js"), role, *arguments]
 
 
 @cache

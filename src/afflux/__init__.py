@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import (
     AddressError,
@@ -140,7 +140,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__ = exports_of(
+_find, __dir__ = exports_of(
     __name__,
     {
         "Backoff": "afflux.retry.backoff",
@@ -194,3 +194,11 @@ __getattr__, __dir__ = exports_of(
         "wrap": "afflux.middleware",
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("connect", "serve"):
+        from afflux.aio.starting import found
+
+        return found(name, _find)
+    return _find(name)

@@ -64,6 +64,18 @@ def test_parts_of_a_run_are_runs() -> None:
     assert isinstance(run[:1], Run)
 
 
+def test_a_run_with_metadata_is_a_sequence_of_payloads() -> None:
+    run = Run(b"xx..mabc..ndef..oghi", 2, 2, 3, 3, 1)
+    wanted = [Payload(b"abc", b"m"), Payload(b"def", b"n"), Payload(b"ghi", b"o")]
+    assert list(run) == wanted
+    assert list(run.parts()) == [b"abc", b"def", b"ghi"]
+    assert [run[0], run[1], run[-1]] == wanted
+    assert (len(run), run.size, size_of(run)) == (3, 12, 12)
+    assert run[1:] == wanted[1:]
+    assert run[1:][1] == wanted[2]
+    assert list(Run(b"..abc..def", 0, 2, 3, 2, 0)) == [Payload(b"abc", b""), Payload(b"def", b"")]
+
+
 @pytest.mark.parametrize("index", [3, -4])
 def test_a_run_ends(index: int) -> None:
     with pytest.raises(IndexError, match=f"payload {index} of 3"):

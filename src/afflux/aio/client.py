@@ -322,6 +322,9 @@ def connect(
 ) -> Connecting:
     """Connect to a server: ``async with afflux.connect(uri) as peer`` or ``peer = await afflux.connect(uri)``.
 
+    The first use of ``afflux.connect`` in a running loop imports it in a thread, so that the loop does not stop; errors
+    of its arguments are then raised when it is entered. ``from afflux import connect`` outside of a loop imports it.
+
     Args:
         uri: the address; its options take precedence over the arguments of the same name.
         handler: the handlers of the server's own requests; None refuses them.

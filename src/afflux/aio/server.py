@@ -347,6 +347,9 @@ def serve(
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
+    The first use of ``afflux.serve`` in a running loop imports it in a thread, so that the loop does not stop; errors
+    of its arguments are then raised when it is entered. ``from afflux import serve`` outside of a loop imports it.
+
     Args:
         uri: the address to listen on; port 0 takes a free one, see ``server.uri``. With the protocol ``auto``, as in
             "auto+tcp://…", each client's protocol is recognized from its first bytes; see ``server.protocols``.

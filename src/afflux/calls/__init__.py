@@ -118,7 +118,10 @@ def payload_for(
     """Return the request payload for an engine's connection. Raises as ``call_payload`` does."""
     if metadata is None and route is None and cursor is None:
         return payload_of(data)
-    return call_payload(data, metadata, route, cursor, metadata_mime_of(engine))
+    mime = metadata_mime_of(engine)
+    if type(data) is bytes and metadata is None and cursor is None and mime in (None, _COMPOSITE):
+        return Payload(data, _route_only(str(route)))  # the usual call
+    return call_payload(data, metadata, route, cursor, mime)
 
 
 def compose(

@@ -42,10 +42,10 @@ class LengthPrefix:
     def split(self, data: bytes) -> Iterator[memoryview]:
         """Yield the frames in ``data`` without their prefixes. ``data`` contains whole frames, as an engine returns."""
         view, at, end = memoryview(data), 0, len(data)
-        own = self.own
+        own, width, number = self.own, self.width, int.from_bytes
         while at < end:
-            start = at + self.width
-            at = start + int.from_bytes(view[at:start], "big") - own
+            start = at + width
+            at = start + number(data[at:start], "big") - own
             yield view[start:at]
 
     def join(self, frame: bytes) -> bytes:

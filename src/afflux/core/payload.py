@@ -63,41 +63,51 @@ class Payload:
 
 
 class Run:
-    """Consecutive payloads of one size without metadata in received bytes: an immutable sequence that creates each
-    :class:`Payload` when it is accessed.
+    """Consecutive payloads of one size, with metadata of one size or without, in received bytes: an immutable sequence
+    that creates each :class:`Payload` when it is accessed.
 
     Items that wait therefore need no object each, and C code creates the objects of those that are taken.
     """
 
-    __slots__ = ("_block", "_count", "_head", "_size", "_start")
+    __slots__ = ("_block", "_count", "_head", "_marked", "_size", "_start")
 
-    def __init__(self, block: bytes, start: int, head: int, size: int, count: int) -> None:
-        """In ``block`` from ``start``: ``count`` times ``head`` bytes of header and ``size`` bytes of payload."""
+    def __init__(self, block: bytes, start: int, head: int, size: int, count: int, marked: int = -1) -> None:
+        """In ``block`` from ``start``: ``count`` times ``head`` bytes of header, ``marked`` bytes of metadata (-1: the
+        payloads have none), and ``size`` bytes of data."""
         self._block = block
         self._start = start
         self._head = head
         self._size = size
         self._count = count
+        self._marked = marked
 
     @property
     def size(self) -> int:
         """Bytes of all payloads."""
-        return self._size * self._count
+        return (self._size + max(0, self._marked)) * self._count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Payload]:
-        return starmap(Payload, self._each())
+        if self._marked < 0:
+            return starmap(Payload, self._each())
+        return map(Payload, self.parts(), chain.from_iterable(self._each(metadata=True)))
 
     def parts(self) -> Iterator[bytes]:
         """Iterate over the data of the payloads."""
         return chain.from_iterable(self._each())
 
-    def _each(self) -> Iterator[tuple[bytes]]:
+    def _each(self, *, metadata: bool = False) -> Iterator[tuple[bytes]]:
+        """Iterate over the data, or the metadata."""
+        marked = max(0, self._marked)
+        each = f"{self._head}x{marked}s{self._size}x" if metadata else f"{self._head + marked}x{self._size}s"
         with memoryview(self._block) as block:
-            span = block[self._start : self._start + (self._head + self._size) * self._count]
-            return iter_unpack(f"{self._head}x{self._size}s", span)
+            return iter_unpack(each, block[self._start : self._start + self._stride * self._count])
+
+    @property
+    def _stride(self) -> int:
+        return self._head + max(0, self._marked) + self._size
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...
@@ -105,14 +115,17 @@ class Run:
     def __getitem__(self, index: slice) -> Run: ...
     def __getitem__(self, index: int | slice) -> Payload | Run:
         """Return one payload, or for a slice, whose step is ignored, a part of the sequence."""
-        stride = self._head + self._size
+        stride = self._stride
         if isinstance(index, slice):
             first, stop, _ = index.indices(self._count)
-            return Run(self._block, self._start + first * stride, self._head, self._size, max(0, stop - first))
+            begin, count = self._start + first * stride, max(0, stop - first)
+            return Run(self._block, begin, self._head, self._size, count, self._marked)
         if not -self._count <= index < self._count:
             raise IndexError(f"payload {index} of {self._count}")
         start = self._start + index % self._count * stride + self._head
-        return Payload(self._block[start : start + self._size])
+        middle = start + max(0, self._marked)
+        metadata = None if self._marked < 0 else self._block[start:middle]
+        return Payload(self._block[middle : middle + self._size], metadata)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Run | list) else NotImplemented

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from secrets import token_bytes
+from struct import Struct
 from typing import Final
 
 try:
@@ -20,6 +21,7 @@ BINARY: Final = 0x82
 MASKED: Final = 0x80
 "In the second byte: the payload is masked, as every payload of a client is (RFC 6455, 5.3)."
 
+_pack = Struct(">BBH").pack
 _SHORT: Final = [bytes((BINARY, size)) for size in range(126)]
 _SHORT_MASKED: Final = [bytes((BINARY, MASKED | size)) for size in range(126)]
 
@@ -46,7 +48,8 @@ def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memo
 
 def _long(size: int, mask: int) -> bytes:
     if size < 0x10000:
-        return bytes((BINARY, mask | 126)) + size.to_bytes(2, "big")
+        head: bytes = _pack(BINARY, mask | 126, size)
+        return head
     return bytes((BINARY, mask | 127)) + size.to_bytes(8, "big")
 
 

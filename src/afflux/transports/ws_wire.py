@@ -180,13 +180,16 @@ class Wire:
     def _cut(self, data: bytes, found: list[bytes]) -> int:
         """Take the whole frames in ``data``; return where the rest begins. Headers are checked before payloads
         arrive."""
-        join = self._join
+        framing = self._framing
+        own, width = (0, 0) if framing is None else (framing.own, framing.width)
         masked = 0 if self._masks else MASKED
         at, end, room = 0, len(data), self._room()
         while end - at >= 2 and not self.over and not self.stopped:
             second = data[at + 1]
             start, size = at + (6 if second & MASKED else 2), second & 0x7F
-            if size >= 126:
+            if size == 126 and end - at >= 4:
+                start, size = start + 2, data[at + 2] << 8 | data[at + 3]
+            elif size >= 126:
                 start, size = header(data, at)
             stop = start + size
             if size > room:
@@ -196,7 +199,9 @@ class Wire:
                 break
             elif data[at] == BINARY and second & MASKED == masked and self._message is None:
                 payload = data[start:stop]
-                found.append(join(apply_mask(payload, data[start - 4 : start]) if masked else payload))
+                if width:
+                    found.append((size + own).to_bytes(width, "big"))
+                found.append(apply_mask(payload, data[start - 4 : start]) if masked else payload)
                 if self.first:
                     self.first = False
                     room = self._room()

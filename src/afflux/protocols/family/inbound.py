@@ -20,6 +20,7 @@ from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
 from afflux.core.limits import oversize
 from afflux.core.payload import Payload, Run
+from afflux.protocols.family.marked import take_marked
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
@@ -124,7 +125,7 @@ class Inbound:
         self.incomplete_since = None
         self.buffer.clear()
 
-    def parse(self, block: bytes, treat: Treat) -> None:
+    def parse(self, block: bytes, treat: Treat) -> None:  # long: a call for each frame would cost more than the frame
         """Process every whole frame of a block and buffer the tail.
 
         Raises:
@@ -134,7 +135,8 @@ class Inbound:
         self._counted = 0
         layout, live = self._streams.member.layout, self._streams.live
         unpack, header_size, own, least, id_first = layout.parsing
-        items, answers, requests = self._words
+        items, answers, requests, marked = self._words
+        metadata = layout.metadata
         limit, plain, runs = self._limit, self._plain, self.runs
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
@@ -151,6 +153,11 @@ class Inbound:
                     take = self._take_columns if stream.columnar else self._take_items
                     position = take(stream, block, position, end)
                     continue
+                if word in marked and (stream := live.get(id)) is not None and stream.hot == word ^ metadata:
+                    after = take_marked(self._streams, stream, block, position, end, plain)
+                    if after > position:
+                        position = after
+                        continue
                 if word in answers and (stream := live.get(id)) is not None and stream.answering:
                     position = self._take_answers(block, position, end)
                     continue

@@ -11,7 +11,10 @@ from typing import Any, Literal, Protocol
 
 from afflux.core.payload import Payload, PayloadLike
 
-__all__ = ["Layout", "Prelude"]
+__all__ = ["COPY_BELOW", "Layout", "Prelude"]
+
+COPY_BELOW = 0x1000
+"Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 
 class Prelude(Protocol):
@@ -58,6 +61,7 @@ class Layout:
         "id_first",
         "last_id",
         "least",
+        "marked",
         "metadata",
         "metadata_counts",
         "metadata_size",
@@ -69,7 +73,6 @@ class Layout:
         "reserved",
         "shift",
         "size",
-        "typed",
     )
 
     def __init__(
@@ -98,12 +101,12 @@ class Layout:
         self.least = self.size - self.own
         "The minimum value of a length."
         self.id_first = order == "id"
-        self.typed = prefix + (6 if self.id_first else 2)
-        "Bytes of a frame up to and including its type."
         self.shift = shift
         self.reserved = reserved
         self.last_id = last_id
         self.metadata_size = metadata
+        self.marked = Struct(header.format + ("HH" if metadata == 4 else "BH"))
+        "The header, and the metadata length in two parts, the lower of 16 bits."
         self.metadata_counts = metadata if inclusive else 0
         "Bytes that the metadata length counts in addition to the metadata."
         self.metadata, self.follows, self.complete = flags
@@ -115,6 +118,11 @@ class Layout:
         self.prelude = prelude
         self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
         "The values that loops over frames read, as one tuple."
+
+    @property
+    def typed(self) -> int:
+        """Bytes of a frame up to and including its type."""
+        return self.prefix + (6 if self.id_first else 2)
 
     def length_of(self, block: bytes, position: int) -> int:
         """The length of the frame at ``position``, in this layout's own count."""

@@ -179,14 +179,16 @@ class Member:
     "On the wire, a completing item without content is identical to the completion alone."
     verbs: dict[Any, Opening] = field(init=False)
     "The requests, by frame class."
-    words: tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]] = field(init=False)
-    "The words of the frames that may take a short path: items, answers, requests without and with metadata."
+    words: tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...]] = field(init=False)
+    """The words of the frames that may take a short path: items, answers, requests without and with metadata, items
+    with metadata."""
 
     def __post_init__(self) -> None:
         layout = self.layout
         self.verbs = {opening.frame: opening for opening in self.openings.values()}
         items = tuple({self.requester.takes, self.responder.takes})
-        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata))
+        marked = tuple(word | layout.metadata for word in items)
+        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata), marked)
 
 
 _Table = Table[ConnectionState, ConnectionInput, ConnectionAction]

@@ -22,15 +22,16 @@ from typing import Any, Protocol
 
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.protocols.family.bulk import CHUNK, frames_of, queue_each
 from afflux.protocols.family.fragments import Fragments, Whole
-from afflux.protocols.family.layout import Layout
+from afflux.protocols.family.layout import COPY_BELOW, Layout
 from afflux.protocols.family.member import Opening, Role
 from afflux.protocols.family.scheduler import Entry, Scheduler
 
 __all__ = ["COPY_BELOW", "Outbound", "Retaining"]
 
-COPY_BELOW = 0x1000
-"Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
+_MANY = 4
+"Fewer items are encoded one by one, which is faster then."
 
 
 class Retaining(Protocol):
@@ -125,44 +126,22 @@ class Outbound:
         self.scheduler.queue(stream, header + data, size, 1)
 
     def run(self, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
-        """Queue a list of items: one chunk for a run of small ones, one header for a run of one size.
+        """Queue a list of items: one chunk for a run of small ones.
 
-        ``last`` is the index of the item that completes the stream, or -1.
+        ``last`` is the index of the item that completes the stream, always the last one, or -1.
         """
         prelude = self.layout.prelude
         if prelude is not None and prelude.queue(self, stream, role, payloads, last):
             return
-        chunks: list[bytes] = []
-        size = frames = 0
-        length, header = -1, b""
-        layout, extra = self.layout, role.extra
-        own = layout.size + len(extra)
-        small, counted, pack = min(COPY_BELOW, self.mtu - own), own - layout.own, layout.header.pack
-        first, second = (stream, role.item) if layout.id_first else (role.item, stream)
-        for index, item in enumerate(payloads):
-            if isinstance(item, bytes):
-                data = item
-            elif type(item) is Payload and item.metadata is None:
-                data = item.data
-            else:
-                data = None
-            if data is None or index == last or len(data) > small:
-                if chunks:
-                    self.put(stream, b"".join(chunks), frames)
-                    chunks, frames, size = [], 0, 0
-                self.item(stream, role, payload_of(item), index == last)
-                continue
-            if len(data) != length:
-                length = len(data)
-                header = pack(0, counted + length, first, second) + extra
-            chunks += (header, data)
-            frames += 1
-            size += length
-            if size > 0x10000:
-                self.put(stream, b"".join(chunks), frames)
-                chunks, frames, size = [], 0, 0
-        if chunks:
-            self.put(stream, b"".join(chunks), frames)
+        alike = payloads if last < 0 else payloads[:last]
+        frames = frames_of(self.layout, self.mtu, stream, role, alike) if len(alike) >= _MANY else None
+        if frames is None:
+            queue_each(self, stream, role, payloads, last)
+            return
+        for chunk, count in frames:
+            self.put(stream, chunk, count)
+        if last >= 0:
+            self.item(stream, role, payload_of(payloads[last]), True)
 
     def _batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
         """Queue one payload for each of several streams that have nothing queued."""
@@ -173,6 +152,7 @@ class Outbound:
         size = frames = 0
         small = min(COPY_BELOW, self.mtu)
         pack, own, header_size, id_first = layout.header.pack, layout.own, layout.size, layout.id_first
+        marked = word | layout.metadata
         for stream, payload in zip(streams, payloads, strict=True):
             data = payload.data
             whole = header_size + len(data)
@@ -183,15 +163,17 @@ class Outbound:
                 chunks, size, frames = [], 0, 0
                 self.alone(stream, word, payload, opening)
                 continue
-            if payload.metadata is not None:
-                chunks += (layout.head(stream, word, b"", payload.metadata, whole), data)
+            if (metadata := payload.metadata) is not None:
+                first, second = (stream, marked) if id_first else (marked, stream)
+                counted = layout.metadata_counts + len(metadata)
+                chunks += (layout.marked.pack(0, whole - own, first, second, 0, counted), metadata, data)
             elif id_first:
                 chunks += (pack(0, whole - own, stream, word), data)
             else:
                 chunks += (pack(0, whole - own, word, stream), data)
             size += whole
             frames += 1
-            if size > 0x10000:
+            if size > CHUNK:
                 self.chunk(chunks, frames)
                 chunks, size, frames = [], 0, 0
         self.chunk(chunks, frames)
