@@ -1,9 +1,10 @@
 """Compile the inner rings with mypyc: ``python tools/compiled.py FOLDER`` writes the files for the wheel to FOLDER.
 
 Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
-``AFFLUX_MYPYC=1``. ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 if it is not set. The source is copied and not modified: the frame codecs are written to files of the copy, and all
-modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other directly.
-Requires only mypy and setuptools.
+``AFFLUX_MYPYC=1``; ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 by default. The source is copied and not
+modified: the frame codecs are written to files of the copy, and all modules of the inner rings except those of
+``INTERPRETED`` are compiled together, so that they call each other directly. Requires only mypy and
+setuptools.
 
 A new package in these rings is found automatically. A module that mypyc cannot compile stays interpreted, with a line
 on stderr; tests/test_build.py then requires a row in ``INTERPRETED``.

@@ -119,7 +119,7 @@ def payload_for(
     if metadata is None and route is None and cursor is None:
         return payload_of(data)
     mime = metadata_mime_of(engine)
-    if type(data) is bytes and metadata is None and cursor is None and mime in (None, _COMPOSITE):
+    if type(data) is bytes and metadata is None and cursor is None and mime in (None, COMPOSITE):
         return Payload(data, _route_only(str(route)))  # the usual call
     return call_payload(data, metadata, route, cursor, mime)
 
