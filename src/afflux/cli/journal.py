@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from afflux.cli import tables
 from afflux.cli.exits import usage
 from afflux.cli.output import Format, format_of, output_option
 from afflux.journal.address import StreamAddress, is_stream_address
@@ -17,6 +18,7 @@ from afflux.journal.status import Status, inspect, release
 
 __all__ = ["journal"]
 
+_COLUMNS = ("journal", "first", "head", "bytes", "reader", "state", "problem")
 _OUTPUTS = (Format.table, Format.json, Format.ndjson)
 
 
@@ -55,13 +57,9 @@ def journal(
 
 
 def _table(found: list[Status]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("journal", "first", "head", "bytes", "reader", "state", "problem", box=None, pad_edge=False)
+    rows = []
     for each in found:
         numbers = ["?" if number is None else f"{number:,}" for number in (each.first, each.head, each.size)]
-        problem = Text(each.problem or "", style="yellow")
-        table.add_row(Path(each.path).name, *numbers, each.reader or "-", each.state, problem)
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+        cells = [Path(each.path).name, *numbers, each.reader or "-", each.state, each.problem or "-"]
+        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+    tables.show(_COLUMNS, rows)
