@@ -28,6 +28,7 @@ __all__ = [
     "code_of",
     "guarded",
     "usage",
+    "words",
 ]
 
 DONE = 0
@@ -101,13 +102,13 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise typer.Exit(INTERRUPTED) from None
         except (errors.Error, OSError) as error:
-            typer.echo(f"afflux: {_words(error)}", err=True)
+            typer.echo(f"afflux: {words(error)}", err=True)
             raise typer.Exit(code_of(error)) from None
 
     return run
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     """Return the error in one line, without control characters from the peer's text."""
     text = "; ".join((_text(error), *getattr(error, "__notes__", ())))
     return "".join(char if char.isprintable() else " " for char in text)

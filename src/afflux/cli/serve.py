@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from afflux.cli import conflicts
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration, size
 from afflux.cli.streams import on_report_signal, report
@@ -44,6 +45,7 @@ LINE_LIMIT = 0x100_0000
 
 
 def serve(
+    context: typer.Context,
     uri: Annotated[
         str,
         typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port."),
@@ -111,45 +113,37 @@ def serve(
         int,
         typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
     ] = 1,
+    list_routes: Annotated[
+        bool,
+        typer.Option("--list-routes", help="Let clients list the handler's routes (request --routes); --demo does so."),
+    ] = False,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
     SIGTERM drain and stop it; SIGUSR1 prints the live streams of every connection to stderr, and what each waits
     for."""
-    if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
+    conflicts.check(conflicts.SERVE, conflicts.given(context))
+    if not (demo or handler or file or sink):
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
     storage = storage_of(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
-        _refuse_what_is_not_shared({"--journal": journal, "--sink": sink, "--resume": resume, "--store": store})
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
-        words += [f"--origin={page}" for page in origin or ()]
+        words += [f"--origin={page}" for page in origin or ()] + ["--list-routes"] * list_routes
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = (
             _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
         )
+        if list_routes and not demo:
+            chosen = _listed(chosen)
         _check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
-
-
-_UNSHARED = {
-    "--journal": "a journal belongs to one process",
-    "--sink": "a table belongs to one process",
-    "--resume": "a session belongs to one process, and its client may reconnect to another",
-    "--store": "a session file belongs to one process",
-}
-
-
-def _refuse_what_is_not_shared(options: Mapping[str, object]) -> None:
-    for option, given in options.items():
-        if given:
-            usage(f"--workers and {option} exclude each other: {_UNSHARED[option]}")
 
 
 def _arguments(options: Mapping[str, object]) -> list[str]:
@@ -166,8 +160,6 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
 def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
-        if journal_bytes is not None or keep:
-            usage(f"{'--keep' if keep else '--journal-bytes'} requires --journal")
         return None
     from afflux.core.limits import Limits
     from afflux.journal import Retention
@@ -200,8 +192,6 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     """Build the other arguments of afflux.serve."""
     import afflux
 
-    if store is not None and not resume:
-        usage("--store requires --resume")
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
@@ -275,6 +265,15 @@ def _load(spec: str) -> object:
     if not _verbs_of(found):
         usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
     return found
+
+
+def _listed(handler: object) -> object:
+    from afflux.aio.listing import listed
+
+    try:
+        return listed(handler)
+    except TypeError as error:
+        usage(f"--list-routes: {error}")
 
 
 def _verbs() -> Sequence[str]:

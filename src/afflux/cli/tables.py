@@ -52,7 +52,8 @@ def show(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return a cell's text for a terminal. Control characters other than line breaks are escaped: they would move the cursor."""
+    """Return a cell's text for a terminal. Control characters other than line breaks are escaped, because they would
+    move the cursor."""
     text = cell(value)
     if text.isprintable():
         return text

@@ -17,7 +17,6 @@ from afflux.core.payload import Payload
 __all__ = ["Unwrapper", "is_json", "record", "value_of"]
 
 OCTETS = "application/octet-stream"
-_BARE = '{"data":'
 
 
 def record(payload: Payload) -> dict[str, Any]:
@@ -33,6 +32,10 @@ def _named(name: str, value: bytes) -> dict[str, str]:
         return {name: value.decode()}
     except UnicodeDecodeError:
         return {f"{name}_hex": value.hex()}
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_json(mime: str) -> bool:
@@ -57,11 +60,11 @@ class Unwrapper:
         """Return the payload as JSON in one line. The text of a JSON payload is unchanged, apart from line breaks."""
         value, metadata = self._json(payload)
         if value is None:
-            return json.dumps(record(payload), ensure_ascii=False, separators=(",", ":"))
+            return _compact(record(payload))
         text = " ".join(value.split("\n")).replace("\r", " ").strip()
         if metadata is None:
             return text
-        return f"{_BARE}{text},{json.dumps(_named('metadata', metadata), ensure_ascii=False, separators=(',', ':'))[1:]}"
+        return f'{{"data":{text},{_compact(_named("metadata", metadata))[1:]}'
 
     def document(self, payload: Payload) -> str:
         """Return the payload as indented JSON."""
