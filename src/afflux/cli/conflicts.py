@@ -13,7 +13,7 @@ import typer
 
 from afflux.cli.exits import usage
 
-__all__ = ["REQUEST", "SERVE", "Excludes", "Requires", "check", "given"]
+__all__ = ["REQUEST", "SERVE", "SOURCE", "Excludes", "Requires", "check", "given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,12 @@ def _listed(names: tuple[str, ...], word: str) -> str:
     return f"{', '.join(names[:-1])} {word} {names[-1]}" if len(names) > 1 else names[0]
 
 
-def _one_of(options: Iterable[str], why: str) -> list[Excludes]:
+def _one_of(options: Iterable[str], why: str, says: str = "") -> list[Excludes]:
     """Return the rules of options of which one may be given."""
     options = tuple(options)
-    return [Excludes((first, second), why) for at, first in enumerate(options) for second in options[at + 1 :]]
+    return [
+        Excludes((first, second), why, says=says) for at, first in enumerate(options) for second in options[at + 1 :]
+    ]
 
 
 def _each(option: str, others: Iterable[str], why: str, unless: tuple[str, ...] = ()) -> list[Excludes]:
@@ -86,7 +88,7 @@ REQUEST: tuple[Excludes | Requires, ...] = (
     *_each("--delay", ("--fnf", "--push", "--routes"), "that call waits for no items"),
     *(
         Excludes((option, verb), "that call prints no answer")
-        for option in ("-o", "--end", "--columns")
+        for option in ("--end", "--columns")
         for verb in ("--fnf", "--push")
     ),
     Requires("--end", ("-o raw",), "the other formats separate items themselves"),
@@ -103,10 +105,11 @@ REQUEST: tuple[Excludes | Requires, ...] = (
 )
 "Of ``afflux request``."
 
+SOURCE = "serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR"
 _ONE_PROCESS = "belongs to one process"
 
 SERVE: tuple[Excludes | Requires, ...] = (
-    *_one_of(("--demo", "--handler", "--file", "--sink"), "a server has one handler"),
+    *_one_of(("--demo", "--handler", "--file", "--sink"), "a server has one handler", SOURCE),
     *(Requires(option, ("--journal",), "it is about journals") for option in ("--journal-bytes", "--keep")),
     Excludes(("--journal", "--sink"), "a journal stores streams, and a sink has none"),
     Requires("--store", ("--resume",), "the file stores sessions to resume"),

@@ -189,17 +189,21 @@ def request(
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
     )
-    if routes and output is None:
+    show = _printer(asked, output, end, columns)
+    run = context.obj or _start  # the shell has a connection already
+    run(context, asked, show)
+
+
+def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
+    if asked.verb == "routes" and output is None:
         output = Format.table if sys.stdout.isatty() else Format.json
-    show = printer(
+    return printer(
         output,
-        single=verb == "request" and lines is None,
-        unwrapper=Unwrapper(dmt, mmt),
+        single=asked.verb == "request" and asked.lines is None,
+        unwrapper=Unwrapper(asked.data_mime, asked.metadata_mime),
         end=end,
         columns=[] if columns is None else columns.split(","),
     )
-    run = context.obj or _start  # the shell has a connection already
-    run(context, asked, show)
 
 
 def _start(context: typer.Context, asked: Asked, show: Printer) -> None:

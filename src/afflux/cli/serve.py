@@ -124,7 +124,7 @@ def serve(
     for."""
     conflicts.check(conflicts.SERVE, conflicts.given(context))
     if not (demo or handler or file or sink):
-        usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
+        usage(conflicts.SOURCE)
     storage = storage_of(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
     if auth_file is not None:
