@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "PLANNED", "main"]
 COMMANDS = (
     *("serve", "request", "relay", "bench", "decode", "inspect", "capture", "wireshark", "check", "demo", "journal"),
     "spark",
+    "shell",
     "doctor",
 )
 "Available commands, in the order of the help."

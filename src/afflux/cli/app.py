@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
@@ -20,6 +21,7 @@ from afflux.cli.journal import journal
 from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
+from afflux.cli.shell import shell
 from afflux.cli.spark import spark
 from afflux.cli.wireshark import wireshark
 
@@ -28,7 +30,7 @@ __all__ = ["app", "run"]
 _FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
 _FUNCTIONS = (
     *(serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark),
-    doctor,
+    *(shell, doctor),
 )
 "The functions of the commands; ``spark`` has commands of its own."
 
@@ -60,10 +62,11 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
     """Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code. Usage errors are printed and return 2."""
+def run(arguments: Sequence[str], **settings: Any) -> int:
+    """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
+    typer's context, such as ``obj``."""
     try:
-        app(list(arguments), prog_name="afflux")
+        app(list(arguments), prog_name="afflux", **settings)
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 1
     return 0

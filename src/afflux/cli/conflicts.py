@@ -128,14 +128,15 @@ SERVE: tuple[Excludes | Requires, ...] = (
 
 
 def given(context: typer.Context) -> set[str]:
-    """Return the options on the command line, each in all its spellings, and with its value, as in ``-o raw``."""
+    """Return the options on the command line, each in all its spellings, and every option with its value, such as
+    ``-o raw``, whether it was given or not."""
     found: set[str] = set()
     for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        found.update(parameter.opts)
-        found.update(f"{option} {context.params[parameter.name or '']}" for option in parameter.opts)
+        name = parameter.name or ""
+        found.update(f"{option} {context.params.get(name)}" for option in parameter.opts)
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            found.update(parameter.opts)
     return found
 
 

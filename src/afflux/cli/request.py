@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -28,9 +29,10 @@ from afflux.core.payload import Payload
 from afflux.retry.backoff import Backoff
 
 if TYPE_CHECKING:
+    from afflux.aio.client import Connecting
     from afflux.sessions import Machine
 
-__all__ = ["Asked", "ask", "call_of", "connecting", "request"]
+__all__ = ["Asked", "perform", "request"]
 
 _REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
@@ -69,6 +71,22 @@ class Asked:
         """Print a line to stderr, unless --quiet."""
         if not self.quiet:
             typer.echo(f"afflux: {text}", err=True)
+
+    def connecting(self) -> Connecting:
+        """Return a connection to enter. Raises as ``afflux.connect`` does."""
+        import afflux
+
+        credentials = None if self.auth_file is None else afflux.auth.read_file(self.auth_file)
+        return afflux.connect(
+            self.uri,
+            metadata_mime=self.metadata_mime,
+            data_mime=self.data_mime,
+            setup=None if credentials is None else [credentials],
+            lease=self.lease,
+            lease_wait=(self.max_time or _LEASE_WAIT_S) if self.lease else None,
+            resume=self.resume,
+            store=self.store,
+        )
 
 
 def request(
@@ -207,7 +225,7 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
 
 
 def _start(context: typer.Context, asked: Asked, show: Printer) -> None:
-    asyncio.run(_run(asked, show))
+    asyncio.run(perform(asked, show, asked.connecting))
 
 
 def _verb(**chosen: bool) -> Verb:
@@ -223,36 +241,29 @@ def _data(verb: Verb, given: list[str]) -> list[str]:
     return given
 
 
-def connecting(asked: Asked) -> Any:
-    """Return a connection for a request, to enter with ``async with``. Raises as ``afflux.connect`` does."""
-    import afflux
+async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    """Send a request and print its answer, within --max-time, and again if --retry says so.
 
-    credentials = None if asked.auth_file is None else afflux.auth.read_file(asked.auth_file)
-    return afflux.connect(
-        asked.uri,
-        metadata_mime=asked.metadata_mime,
-        data_mime=asked.data_mime,
-        setup=None if credentials is None else [credentials],
-        lease=asked.lease,
-        lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
-        resume=asked.resume,
-        store=asked.store,
-    )
+    Args:
+        asked: the options.
+        show: prints the answer; it is ended.
+        open: returns a connection to enter, once for each attempt.
 
-
-async def _run(asked: Asked, show: Printer) -> None:
-    """Connect and send the request, within --max-time, and again if --retry says so."""
+    Raises:
+        Error: that of the last attempt.
+        TimeoutError: after --max-time.
+    """
     from afflux.transports.address import parse
 
-    connecting(asked)  # refuses mistakes before anything is read
+    open()  # refuses mistakes before anything is read
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            call = await call_of(asked)
+            call = {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
             first = [await one(text) for text in asked.data]
 
             async def attempt() -> None:
-                async with connecting(asked) as peer:
-                    await ask(peer, asked, call, first, show)
+                async with open() as peer:
+                    await _ask(peer, asked, call, first, show)
 
             await _attempts(attempt, asked, show)
     except TimeoutError:
@@ -284,11 +295,6 @@ async def _attempts(attempt: Callable[[], Awaitable[None]], asked: Asked, show: 
     await retrying.retried(attempt, asked.retry, repeatable=repeatable, progress=lambda: show.items, note=asked.note)
 
 
-async def call_of(asked: Asked) -> dict[str, Any]:
-    """Return the arguments of a request that its attempts share."""
-    return {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
-
-
 def _maybe_other_protocol(error: Error) -> bool:
     """Whether the server may speak another protocol: it sent invalid bytes, or closed without an error code."""
     root = error.__cause__ or error
@@ -297,7 +303,7 @@ def _maybe_other_protocol(error: Error) -> bool:
     return type(root) is ConnectionClosed and root.code is None
 
 
-async def ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
+async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
     first = data[0] if data else b""
     for left in peer.unfinished:
         if left.verb == asked.verb:
