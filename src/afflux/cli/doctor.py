@@ -24,6 +24,7 @@ _OUTPUTS = (Format.table, Format.json, Format.ndjson)
 PACKAGES = (
     ("typer", "cli", "the command line"),
     ("rich", "cli", "tables and colour on the command line"),
+    ("prompt_toolkit", "shell", "history and completion in afflux shell"),
     ("pyspark", "spark", "the Spark data sources"),
     ("pyarrow", "spark", "the Spark data sources"),
     ("numpy", "capture", "captures, and the Spark data sources"),

@@ -69,11 +69,13 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
         The request with its printer; END or HELP; or an exit code: 0 for an empty line or a comment, else that of a
         mistake, which is printed to stderr.
     """
+    if line.lstrip().startswith("#"):
+        return DONE
     try:
         words = shlex.split(line)
     except ValueError as error:
         return _mistake(f"cannot read the line: {str(error).lower()}")
-    if not words or words[0].startswith("#"):
+    if not words:
         return DONE
     first, *rest = words
     for word in (END, HELP):

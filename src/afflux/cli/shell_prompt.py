@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from enum import EnumType
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -124,15 +125,18 @@ class Completions(Completer):
 
 def _options() -> dict[str, list[str]]:
     """Return the options of a line, with the values of those that have a fixed set."""
-    from afflux.cli.app import app
+    from afflux.cli.request import request
 
-    command: Any = typer.main.get_command(app)
     found: dict[str, list[str]] = {}
     hidden = {*CONNECTION, *VERBS.values()}
-    for parameter in command.commands["request"].params:
-        for option in parameter.opts:
-            if option.startswith("-") and not hidden.intersection(parameter.opts):
-                found[option] = [str(choice) for choice in getattr(parameter.type, "choices", ())]
+    for hint in get_type_hints(request, include_extras=True).values():
+        kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+        declared = [name for note in notes for name in getattr(note, "param_decls", None) or ()]
+        if not hidden.intersection(declared):
+            choices: Iterable[object] = next(
+                (each for each in (kind, *get_args(kind)) if isinstance(each, EnumType)), ()
+            )
+            found |= dict.fromkeys(declared, [str(choice) for choice in choices])
     return found
 
 
