@@ -38,7 +38,6 @@ app = typer.Typer(
     name="afflux",
     help="Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure.",
     epilog=epilog("afflux"),
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

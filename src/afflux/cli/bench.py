@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
@@ -36,7 +37,7 @@ _SHOW_AFTER_S = 2.0
 
 
 def bench(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
     requests: Annotated[
         int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="Stop after N requests.")
     ] = None,

@@ -31,6 +31,7 @@ from afflux.cli.captures import (
     frames,
     secrets_of,
 )
+from afflux.cli.completing import protocols
 from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import Selection
@@ -101,6 +102,7 @@ def decode(
         typer.Option(
             "--protocol",
             metavar="NAME",
+            autocompletion=protocols,
             help=f"Protocol: {', '.join(PROTOCOLS)}. Otherwise the first bytes select it.",
         ),
     ] = AUTO,

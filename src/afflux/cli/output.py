@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from afflux.cli import tables
+from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
 from afflux.cli.unwrapping import Unwrapper, record, value_of
 from afflux.core.payload import Payload
@@ -50,7 +51,7 @@ _ENDS = {End.none: b"", End.newline: b"\n", End.nul: b"\0"}
 def output_option(*formats: Format, default: str = "table") -> Any:
     """Return the option -o of a command that has these formats; its value is for ``format_of``."""
     help = f"Output format. [default: {default}, or ndjson in a pipe]"
-    return typer.Option("-o", "--output", metavar=f"<{'|'.join(formats)}>", help=help)
+    return typer.Option("-o", "--output", metavar=f"<{'|'.join(formats)}>", help=help, autocompletion=one_of(formats))
 
 
 def format_of(output: str | None, command: str, *formats: Format) -> Format | None:

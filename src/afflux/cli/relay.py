@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import one
 from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
@@ -31,7 +32,12 @@ _PROGRESS_S = 1.0
 def relay(
     remotes: Annotated[
         list[str],
-        typer.Option("--from", metavar="URI", help="Address of a remote stream. Repeatable: each is a shard."),
+        typer.Option(
+            "--from",
+            metavar="URI",
+            help="Address of a remote stream. Repeatable: each is a shard.",
+            autocompletion=addresses,
+        ),
     ],
     journal: Annotated[
         str,
@@ -42,7 +48,13 @@ def relay(
         ),
     ],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="URI", help="Address to listen on; port 0 selects a free port.")
+        str,
+        typer.Option(
+            "--listen",
+            metavar="URI",
+            help="Address to listen on; port 0 selects a free port.",
+            autocompletion=addresses,
+        ),
     ],
     journal_bytes: Annotated[
         str | None,

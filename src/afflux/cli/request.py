@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from afflux.cli import conflicts, inputs, retrying
+from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
@@ -91,7 +92,7 @@ class Asked:
 
 def request(
     context: typer.Context,
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
     response: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
     channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli import conflicts
+from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import duration, size
 from afflux.cli.streams import on_report_signal, report
@@ -48,7 +49,9 @@ def serve(
     context: typer.Context,
     uri: Annotated[
         str,
-        typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port."),
+        typer.Argument(
+            metavar="URI", help="Address to listen on; port 0 selects a free port.", autocompletion=addresses
+        ),
     ],
     demo: Annotated[bool, typer.Option("--demo", help="Serve the demo: echo, numbered items, flight data.")] = False,
     handler: Annotated[

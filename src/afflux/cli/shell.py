@@ -17,6 +17,7 @@ import typer
 
 from afflux.calls.listing import ListedRoute
 from afflux.cli import inputs
+from afflux.cli.completing import addresses
 from afflux.cli.exits import DONE, USAGE, code_of, words
 from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
@@ -37,7 +38,7 @@ def _history() -> Path:
 
 
 def shell(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
     mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
     dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
     auth_file: Annotated[

@@ -136,7 +136,8 @@ def _options() -> dict[str, list[str]]:
             choices: Iterable[object] = next(
                 (each for each in (kind, *get_args(kind)) if isinstance(each, EnumType)), ()
             )
-            found |= dict.fromkeys(declared, [str(choice) for choice in choices])
+            values = [str(choice) for choice in choices]
+            found |= {name: values for name in declared}
     return found
 
 
