@@ -14,6 +14,8 @@ __all__ = ["LIST_ROUTES", "ListedRoute", "listing", "routes_in"]
 LIST_ROUTES: Final = "afflux.routes"
 "The reserved route. A server answers it only if it was told to."
 
+_ORDER = ("request", "fire", "stream", "channel")
+
 
 @dataclass(frozen=True, slots=True)
 class ListedRoute:
@@ -26,8 +28,9 @@ class ListedRoute:
 
 
 def listing(routes: Iterable[tuple[str, str]]) -> Payload:
-    """Return the answer that lists (verb, route) pairs. The reserved route is left out."""
-    found = [asdict(ListedRoute(verb, route)) for verb, route in routes if route != LIST_ROUTES]
+    """Return the answer that lists (verb, route) pairs, by verb. The reserved route is left out."""
+    ordered = sorted(routes, key=lambda each: _ORDER.index(each[0]) if each[0] in _ORDER else len(_ORDER))
+    found = [asdict(ListedRoute(verb, route)) for verb, route in ordered if route != LIST_ROUTES]
     return Payload(json.dumps({"routes": found}, ensure_ascii=False, separators=(",", ":")).encode())
 
 

@@ -73,8 +73,8 @@ class Printer:
         self.items += 1
         self.line(payload.data if _printable(payload.data) else payload.data.hex(" ").encode())
 
-    def end(self) -> None:
-        """Print buffered items and flush."""
+    def end(self, *, failed: bool = False) -> None:
+        """Print buffered items and flush. ``failed``: an error follows, so that no items are not an empty answer."""
         self.out.flush()
 
     def line(self, data: bytes) -> None:
@@ -128,7 +128,9 @@ class _Document(Printer):
         self.out.write(lead + self._unwrapper.document(payload).encode())
         self.out.flush()
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
+        if failed and not self.items:
+            return
         if not self._single:
             self.out.write(b"\n]" if self.items else b"[]")
         self.line(b"")
@@ -170,7 +172,7 @@ class _Table(Printer):
         if len(self._rows) >= TABLE_ROWS:
             self._show()
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         self._show()
         super().end()
 

@@ -257,6 +257,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
     from afflux.transports.address import parse
 
     open()  # refuses mistakes before anything is read
+    failed = True
     try:
         async with asyncio.timeout(asked.max_time) as limit:
             call = {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
@@ -267,6 +268,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
                     await _ask(peer, asked, call, first, show)
 
             await _attempts(attempt, asked, show)
+            failed = False
     except TimeoutError:
         if limit.expired():
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
@@ -276,7 +278,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
             error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
         raise
     finally:
-        show.end()
+        show.end(failed=failed)
         if asked.reading is not None and show.items:
             asked.note(asked.reading.summary())
 

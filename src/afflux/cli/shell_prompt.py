@@ -137,7 +137,7 @@ def _options() -> dict[str, list[str]]:
                 (each for each in (kind, *get_args(kind)) if isinstance(each, EnumType)), ()
             )
             values = [str(choice) for choice in choices]
-            found |= {name: values for name in declared}
+            found |= dict.fromkeys(declared, values)
     return found
 
 
