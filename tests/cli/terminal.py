@@ -17,7 +17,7 @@ from types import TracebackType
 
 __all__ = ["Terminal"]
 
-PATIENCE = 60.0
+PATIENCE = 15.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]")
 
 
@@ -25,7 +25,8 @@ class Terminal:
     """``afflux`` with a controlling terminal: what is typed arrives as from a keyboard, Ctrl-C included."""
 
     def __init__(self, words: Sequence[str], *, env: Mapping[str, str] | None = None, columns: int = 80) -> None:
-        environment = {**os.environ, "TERM": "xterm", **(env or {})}
+        # The terminal does not answer questions about the cursor.
+        environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})}
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -59,8 +60,6 @@ class Terminal:
         data = b""
         with contextlib.suppress(OSError):  # EIO: the other end is closed
             data = os.read(self._terminal, 0x1000)
-        if b"\x1b[6n" in data:  # the program asks where the cursor is
-            os.write(self._terminal, b"\x1b[1;1R")
         self.shown += _CONTROL.sub("", data.decode(errors="replace")).replace("\r\n", "\n")
         return bool(data)
 

@@ -16,6 +16,7 @@ from tests.cli.running import Server, afflux
 from tests.cli.terminal import Terminal
 
 ENTER, INTERRUPT, END, TAB, UP = "\r", "\x03", "\x04", "\t", "\x1b[A"
+PROMPT = "\nafflux>"
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +115,14 @@ class Session(Terminal):
 
     def __init__(self, uri: str, history: Path, *options: str) -> None:
         super().__init__(["shell", uri, "--history", str(history), *options])
-        self._prompt = f"{uri.rpartition(':')[2]}>"
         self.until("help lists the commands, Ctrl-D ends")
-        self.until(self._prompt)
+        self.until(PROMPT)
 
     def enter(self, line: str) -> str:
         """Type a line; what is shown up to the next prompt."""
         self.type(line + ENTER)
         self.until(line.rsplit(" ", 1)[-1])
-        return self.until("\n" + self._prompt)
+        return self.until(PROMPT)
 
 
 def test_requests_on_a_terminal(uri: str, tmp_path: Path) -> None:
@@ -158,19 +158,23 @@ def test_ctrl_c_cancels_the_running_request(uri: str, tmp_path: Path) -> None:
         assert shell.end()[0] == 0
 
 
-def test_the_tab_key_completes(uri: str, tmp_path: Path) -> None:
-    (tmp_path / "payload.json").write_text("[1]")
+def test_the_tab_key_completes(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "payload.json").write_text('{"count": 1}')
     with Session(uri, tmp_path / "history") as shell:
         for typed, completed in (
-            ("strea", "stream"),
-            (" -r fli", "flights"),
-            (" --tak", "--take"),
-            (" 1 -o js", "json"),
-            (f" -d @{tmp_path}/payl", "payload.json"),
+            ("strea", "m"),
+            (" -r fli", "ghts"),
+            (" --tak", "e"),
+            (" 1 -o js", "on"),
+            (" -d @payl", "oad.json"),
         ):
             shell.type(typed + TAB)
+            shell.until(typed[-3:])
             shell.until(completed)
-        shell.type(INTERRUPT + END)
+        shell.type(ENTER)
+        assert '"carrier": "UA"' in shell.until(PROMPT)
+        shell.type(END)
         assert shell.end()[0] == 0
 
 
@@ -213,21 +217,13 @@ def test_a_history_that_cannot_be_stored_is_reported(tmp_path: Path, capsys: pyt
 
 def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:
     uri = f"unix://{tmp_path}/shell.sock"
-    with Server("--demo", uri=uri) as server:
-        shell = Terminal(["shell", uri, "--history", os.devnull])
-        with shell:
-            shell.until("Ctrl-D ends")
-            shell.until("sock>")
-            shell.type("request -d first" + ENTER)
-            shell.until("\nfirst\n")
-            shell.until("sock>")
-            server.stop()
-            shell.type("request -d lost" + ENTER)
-            shell.until("afflux: cannot connect")
-            shell.until("sock>")
-            with Server("--demo", uri=uri):
-                shell.type("request -d second" + ENTER)
-                shell.until(f"connected to {uri} again")
-                shell.until("second\n")
-                shell.type(END)
-                assert shell.end()[0] == 0
+    with Server("--demo", uri=uri) as server, Session(uri, Path(os.devnull)) as shell:
+        assert "\nfirst\n" in shell.enter("request -d first")
+        server.stop()
+        assert "afflux: cannot connect" in shell.enter("request -d lost")
+        with Server("--demo", uri=uri):
+            shown = shell.enter("request -d second")
+            assert f"afflux: connected to {uri} again\n" in shown
+            assert "\nsecond\n" in shown
+            shell.type(END)
+            assert shell.end()[0] == 0

@@ -36,7 +36,7 @@ async def prompt_lines(shell: Shell, history: Path) -> AsyncIterator[str]:
     """Yield the lines entered until Ctrl-D. Ctrl-C discards the line. The prompt is never written to a redirected
     stdout."""
     session: PromptSession[str] = PromptSession(
-        f"{shell.uri}> ",
+        "afflux> ",
         history=Lines(history),
         completer=Completions(shell),
         complete_while_typing=False,
@@ -129,9 +129,11 @@ def _options() -> dict[str, list[str]]:
 
     found: dict[str, list[str]] = {}
     hidden = {*CONNECTION, *VERBS.values()}
+    # In an annotation, typer's ``default`` is the first spelling of the option.
     for hint in get_type_hints(request, include_extras=True).values():
         kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        declared = [name for note in notes for name in getattr(note, "param_decls", None) or ()]
+        names = [name for note in notes for name in (note.default, *(note.param_decls or ()))]
+        declared = [name for name in names if isinstance(name, str) and name.startswith("-")]
         if not hidden.intersection(declared):
             choices: Iterable[object] = next(
                 (each for each in (kind, *get_args(kind)) if isinstance(each, EnumType)), ()
