@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from afflux.cli import tables
 from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
@@ -350,8 +351,7 @@ def _print(results: list[Result], thresholds: list[Threshold], output: Format) -
         case Format.table:
             from rich.console import Console
 
-            width = None if sys.stdout.isatty() else 160
-            report.show(results, Console(file=sys.stdout, width=width, highlight=False))
+            report.show(results, Console(file=sys.stdout, width=tables.width(), highlight=False))
     for text in report.notes(results):
         typer.echo(f"afflux: {text}", err=True)
 

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from afflux.cli import tables
 from afflux.cli.exits import usage
 from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Unsupported
@@ -149,4 +150,4 @@ def _table(found: list[Finding]) -> None:
     for finding in found:
         version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
         table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+    Console(file=sys.stdout, width=tables.width()).print(table)
