@@ -93,19 +93,21 @@ class Completions(Completer):
         self._shell = shell
         self._options = _options()
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Not used: the routes need the connection."""
+    def blocking(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Return nothing: the routes need the connection."""
         return ()
 
-    async def get_completions_async(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> AsyncGenerator[Completion, None]:
+    async def completions(self, document: Document, complete_event: CompleteEvent) -> AsyncGenerator[Completion, None]:
         """Yield the completions of the word before the cursor."""
         *before, word = document.text_before_cursor.split(" ")
         before = [each for each in before if each]
         for text in await self._words(before, word):
             if text.startswith(word) and text != word:
                 yield Completion(text, -len(word))
+
+    # The names by which prompt_toolkit calls them.
+    get_completions = blocking
+    get_completions_async = completions
 
     async def _words(self, before: list[str], word: str) -> list[str]:
         if not before:
@@ -114,7 +116,8 @@ class Completions(Completer):
             return await self._routes(before)
         if word.startswith("@"):
             return list(_files(word))
-        return [*self._options.get(before[-1], [])] or list(self._options)
+        values = self._options.get(before[-1])
+        return list(self._options) if values is None else values
 
     async def _routes(self, before: list[str]) -> list[str]:
         """Return the routes of the line's verb, of patterns the text before the first place."""
@@ -123,11 +126,11 @@ class Completions(Completer):
         return sorted({route for route in found if route})
 
 
-def _options() -> dict[str, list[str]]:
-    """Return the options of a line, with the values of those that have a fixed set."""
+def _options() -> dict[str, list[str] | None]:
+    """Return the options of a line, each with the values that can be completed, or None if it has no value."""
     from afflux.cli.request import request
 
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str] | None] = {}
     hidden = {*CONNECTION, *VERBS.values()}
     # In an annotation, typer's ``default`` is the first spelling of the option.
     for hint in get_type_hints(request, include_extras=True).values():
@@ -138,7 +141,7 @@ def _options() -> dict[str, list[str]]:
             choices: Iterable[object] = next(
                 (each for each in (kind, *get_args(kind)) if isinstance(each, EnumType)), ()
             )
-            values = [str(choice) for choice in choices]
+            values = None if kind is bool else [str(choice) for choice in choices]
             found |= dict.fromkeys(declared, values)
     return found
 
