@@ -78,11 +78,18 @@ def test_a_server_without_the_option_does_not(handler: str, code: int) -> None:
         assert f"{server.uri} does not list its routes: it lists them with afflux serve --list-routes" in ran.errors
 
 
-def test_a_protocol_without_routes() -> None:
-    with Server("--demo", uri="jmux+tcp://127.0.0.1:0") as server:
+@pytest.mark.parametrize("protocol", ["jmux", "rsio", "limit"])
+def test_a_protocol_without_routes(protocol: str) -> None:
+    with Server("--demo", uri=f"{protocol}+tcp://127.0.0.1:0") as server:
         ran = here("request", server.uri, "--routes")
-    assert ran.code == 2
-    assert ran.errors.count("\n") == 1
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.errors.endswith("; so it has no routes to list\n")
+
+
+@pytest.mark.parametrize("protocol", ["rsocket-draft", "reactivesocket"])
+def test_other_protocols_with_routes_list_them(protocol: str) -> None:
+    with Server("--demo", uri=f"{protocol}+tcp://127.0.0.1:0") as server:
+        assert "stream,flights\n" in here("request", server.uri, "--routes", "-o", "csv").out
 
 
 async def test_a_router_lists_its_routes_within_its_middleware() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from afflux.calls.listing import LIST_ROUTES, ListedRoute, routes_in
 from afflux.cli.output import Printer
-from afflux.core.errors import ApplicationError, Error, Invalid, Rejected
+from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Unsupported
 from afflux.core.payload import Payload
 
 __all__ = ["routes_of", "show_routes"]
@@ -28,6 +28,9 @@ async def routes_of(peer: Any) -> list[ListedRoute]:
         if isinstance(error, Error):
             raise
         raise Error(refused) from None
+    except Unsupported as error:
+        error.add_note("so it has no routes to list")
+        raise
     except (Rejected, Invalid, ApplicationError) as error:
         error.add_note(refused)
         raise
