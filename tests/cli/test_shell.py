@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from afflux.core.errors import MissingExtra
 from tests.cli.forking import Process
 from tests.cli.running import Server, afflux
 from tests.cli.terminal import Terminal
@@ -213,6 +216,13 @@ def test_a_history_that_cannot_be_stored_is_reported(tmp_path: Path, capsys: pyt
     lines.append_string("request")
     assert list(lines.load_history_strings()) == []
     assert capsys.readouterr().err == f"afflux: no history: {tmp_path}: Is a directory\n"
+
+
+def test_the_terminal_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    monkeypatch.delitem(sys.modules, "afflux.cli.shell_prompt", raising=False)
+    with pytest.raises(MissingExtra, match=r"afflux\[shell\]"):
+        importlib.import_module("afflux.cli.shell_prompt")
 
 
 def test_a_lost_connection_is_made_again(tmp_path: Path) -> None:

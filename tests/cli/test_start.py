@@ -60,7 +60,9 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    named = "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, doctor"
+    named = (
+        "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, shell, doctor"
+    )
     assert afflux("zzz").stderr == f"afflux: unknown command 'zzz'; available commands: {named}\n"
 
 
@@ -89,7 +91,7 @@ def test_colour_follows_no_color() -> None:
 @pytest.mark.parametrize(
     ("command", "formats", "refused"),
     [
-        ("request tcp://127.0.0.1:1", "table|json|ndjson|csv|raw|hex", "text"),
+        ("request tcp://127.0.0.1:1", "text|table|json|ndjson|csv|raw|hex", "yaml"),
         ("bench tcp://127.0.0.1:1", "table|json|ndjson|csv", "raw"),
         ("decode --hex 00", "ndjson|json|table|csv", "hex"),
         ("doctor", "table|json|ndjson", "csv"),

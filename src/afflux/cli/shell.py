@@ -173,7 +173,7 @@ class Shell:
             raise
         except (Error, OSError) as error:
             typer.echo(f"afflux: {words(error)}", err=True)
-            return code_of(error) or USAGE
+            return code_of(error)
         return DONE
 
     @contextlib.asynccontextmanager
