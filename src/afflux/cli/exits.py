@@ -36,6 +36,7 @@ USAGE = 2
 TIMEOUT = 3
 HANDSHAKE = 4
 MALFORMED = 5
+WRONG_PROTOCOL = 69
 OTHER_CODE = 79
 THRESHOLD = 99
 INTERRUPTED = 130
@@ -63,6 +64,8 @@ def code_of(error: BaseException) -> int:
         return USAGE  # only afflux's own ValueErrors arrive here, such as AuthFileError
     if isinstance(error, errors.Error) and error.code is not None:
         return by_wire_code().get(error.code, OTHER_CODE)
+    if isinstance(error, errors.RemoteProtocolError) and error.in_handshake:
+        return WRONG_PROTOCOL
     if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
         return HANDSHAKE
     if isinstance(error, TimeoutError):
