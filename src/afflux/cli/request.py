@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afflux.cli import inputs
+from afflux.cli import answering, inputs
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
@@ -57,6 +57,7 @@ class _Asked:
     store: Path | None
     auth_file: Path | None
     session: Machine | None
+    first: answering.FirstAnswer
 
 
 def request(
@@ -88,6 +89,10 @@ def request(
     max_time: Annotated[
         str | None, typer.Option("--max-time", metavar="TIME", help="Stop after this time, with exit code 3.")
     ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Longest wait for the first answer; 0: no limit."),
+    ] = answering.DEFAULT,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
@@ -148,6 +153,7 @@ def request(
         store=store,
         auth_file=auth_file,
         session=type,
+        first=answering.FirstAnswer(uri, inputs.duration(timeout)),
     )
     show = printer(output, single=verb == "request" and lines is None)
     asyncio.run(_run(asked, show))
@@ -192,6 +198,7 @@ async def _run(asked: _Asked, show: Printer) -> None:
         data_mime=asked.data_mime,
         setup=None if credentials is None else [credentials],
         lease=asked.lease,
+        timeout=asked.first.connecting,
         lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
         resume=asked.resume,
         store=asked.store,
@@ -201,10 +208,11 @@ async def _run(asked: _Asked, show: Printer) -> None:
             metadata = None if asked.metadata is None else await one(asked.metadata)
             call = {"route": asked.route, "metadata": metadata}
             first = [await one(text) for text in asked.data]
-            async with connecting as peer:
+            async with asked.first, connecting as peer:
+                asked.first.connected(peer)
                 await _ask(peer, asked, call, first, show)
-    except TimeoutError:
-        if limit.expired():
+    except TimeoutError as error:
+        if limit.expired() and not str(error):
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
@@ -234,8 +242,10 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
         typer.echo(f"afflux: canceled unfinished calls of {asked.store}: {verbs}", err=True)
     match asked.verb:
         case "push":
+            asked.first.arrived()  # none is expected
             await peer.push(first if call["metadata"] is None else call["metadata"])
         case "fire":
+            asked.first.arrived()
             async for item in _each(asked, data):
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # no answer follows: let the loop write before the connection closes
@@ -245,7 +255,9 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
             wait = 0.0
             async for item in _each(asked, data):
                 await asyncio.sleep(wait)
-                show.item(await peer.request(item, **call))
+                answer = await peer.request(item, **call)
+                asked.first.arrived()
+                show.item(answer)
                 wait = asked.delay
         case "stream":
             async with peer.stream(first, credit=0, **call) as answer:
@@ -253,7 +265,7 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
         case "channel" if asked.session is not None:
             from afflux.cli.steps import run
 
-            await run(peer, asked.session, _each(asked, data), show)
+            await run(peer, asked.session, _each(asked, data), show, asked.first.arrived)
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)
@@ -262,7 +274,9 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
 async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> None:
     """Continue a call of an earlier process and print its remaining items."""
     if asked.verb == "request":
-        show.item(await left.answer())
+        answer = await left.answer()
+        asked.first.arrived()
+        show.item(answer)
         return
     from afflux.resume.recovery import skipping
 
@@ -282,7 +296,7 @@ async def _refused(peer: Any) -> None:
 async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
     """Yield the items to send: those of -D, those of -d, or one empty item."""
     if asked.lines is not None:
-        async for lines in items(asked.lines):
+        async for lines in asked.first.waiting_for(items(asked.lines)):
             for line in lines:
                 yield line
         return
@@ -296,6 +310,7 @@ async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
     try:
         window.open()
         async for item in answer:
+            asked.first.arrived()
             show.item(item)
             if asked.store is not None:
                 sys.stdout.flush()  # consumed items do not arrive again, so they must be printed

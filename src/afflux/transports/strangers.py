@@ -34,9 +34,9 @@ def stranger(data: bytes, expected: str, *, client: bool) -> str | None:
         found = recognize((own,), data, client=client)
         if found.candidates or found.more:
             return None
-        other = recognize(recognizable(), data, client=client).protocol
-        if other is not None:
-            return f"the peer speaks {other.name}, not {expected}"
+        others = [other.name for other in recognize(recognizable(), data, client=client).candidates]
+        if others:
+            return f"the peer speaks {' or '.join(others)}, not {expected}"
     if (line := _line(data)) is not None:
         return f'the peer speaks a protocol of text lines ("{line}"), not {expected}'
     if own is not None and own.framing is None:  # both sides begin with fixed bytes
