@@ -14,7 +14,7 @@ from pathlib import Path
 from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
-__all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one", "size"]
+__all__ = ["LINE_LIMIT", "check_metadata", "check_source", "credit", "duration", "items", "one", "size"]
 
 LINE_LIMIT = 0x100_0000
 "Maximum line length of -D in bytes: 16 MiB."
@@ -128,6 +128,14 @@ async def _read(descriptor: int) -> bytes:
 
 def _existing(name: str) -> Path:
     path = Path(name)
-    if not path.is_file():
+    if path.is_dir():
+        usage(f"{name!r} is a directory, not a file")
+    if not path.exists():
         usage(f"file {name!r} not found")
     return path
+
+
+def check_source(source: str | None) -> None:
+    """Refuse a source of -D that does not exist, before anything is sent."""
+    if source not in (None, "-"):
+        _existing(source.removeprefix("@"))

@@ -125,6 +125,7 @@ def request(
 ) -> None:
     """Send a request and print the answer."""
     inputs.check_metadata(mmt, route, auth_file)
+    inputs.check_source(lines)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
     type = None

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import hmac
-import importlib
 import os
 import re
 import signal
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
+from afflux.cli.handlers import check_verbs, load
 from afflux.cli.inputs import duration, size
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
@@ -128,10 +128,8 @@ def serve(
         words += [f"--origin={page}" for page in origin or ()]
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
-        chosen = (
-            _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
-        )
-        _check_verbs(uri, chosen)
+        chosen = _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else load(handler or "")
+        check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
     if stopped_by == signal.SIGINT:
@@ -169,6 +167,8 @@ def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[st
         if journal_bytes is not None or keep:
             usage(f"{'--keep' if keep else '--journal-bytes'} requires --journal")
         return None
+    if not journal.startswith("nats://") and os.path.exists(journal) and not os.path.isdir(journal):
+        usage(f"--journal: {journal!r} is a file; a journal needs a directory, which may be new")
     from afflux.core.limits import Limits
     from afflux.journal import Retention
 
@@ -255,49 +255,6 @@ def _demo() -> object:
     return Responder()
 
 
-def _load(spec: str) -> object:
-    """Load the object that MODULE:OBJECT names; instantiate it if it is a class."""
-    module_name, colon, path = spec.partition(":")
-    if not colon or not module_name or not path:
-        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        usage(f"--handler: {error}")
-    for name in path.split("."):
-        if not hasattr(found, name):
-            usage(f"--handler: {path} not found in {module_name}")
-        found = getattr(found, name)
-    if isinstance(found, type):
-        found = found()
-    if not _verbs_of(found):
-        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
-    return found
-
-
-def _verbs() -> Sequence[str]:
-    from afflux.aio.verbs import VERBS
-
-    return VERBS
-
-
-def _verbs_of(handler: object) -> list[str]:
-    made: Any = getattr(handler, "as_handler", lambda: handler)()
-    return [verb for verb in _verbs() if hasattr(made, verb)]
-
-
-def _check_verbs(uri: str, handler: object) -> None:
-    """Refuse a handler without any method that the protocol offers."""
-    from afflux.transports.address import parse
-
-    entry, verbs = parse(uri, serving=True).entry, _verbs_of(handler)
-    offered = entry.offers
-    if not set(verbs) & set(offered):
-        usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
-
-
 def _check_setup(uri: str, auth_file: Path) -> None:
     """Raise Unsupported if the protocol has no credentials at setup. With ``auto`` the server refuses the clients of
     such a protocol."""
@@ -329,8 +286,11 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    if not path.is_file():
+    if not path.exists():
         usage(f"file {str(path)!r} not found")
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "not a regular file"
+        usage(f"--file: {str(path)!r} is {kind}; each request reads a file from its beginning")
     return Lines(path)
 
 
