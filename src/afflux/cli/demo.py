@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from afflux.cli.exits import FAILED, usage
+from afflux.cli.inputs import new_directory
 from afflux.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def demo(
     and restarted. One line shows the figures. At the end the tables are compared with the file."""
     if rate is not None and not live:
         usage("--rate is for --live")
+    new_directory(str(out), "--out")
     typer.echo("   0.0 s  starting; the first rows arrive in about 20 s", err=True)  # at once: imports take a while
     from rich.console import Console
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from afflux.cli.exits import usage
+from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Unsupported
 
@@ -127,8 +127,7 @@ def doctor(
     chosen = format_of(output, "doctor", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
     if journal is not None:
-        if not journal.is_dir():
-            usage(f"directory {str(journal)!r} not found")
+        directory(str(journal))
         found += _journals(journal)
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))

@@ -126,6 +126,7 @@ def request(
     """Send a request and print the answer."""
     inputs.check_metadata(mmt, route, auth_file)
     inputs.check_source(lines)
+    inputs.check_reach(uri)
     verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
     _check_store(store, resume, verb, lines)
     type = None
@@ -173,6 +174,8 @@ def _check_store(store: Path | None, resume: bool, verb: Verb, lines: str | None
         return
     if not resume:
         usage("--store requires --resume")
+    if store.is_dir():
+        usage(f"--store: {str(store)!r} is a directory, not a file")
     if verb not in ("request", "stream", "channel") or (verb == "request" and lines is not None):
         usage("--store requires --stream, --channel or a single --request")
 

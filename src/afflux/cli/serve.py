@@ -18,7 +18,7 @@ import typer
 
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.handlers import check_verbs, load
-from afflux.cli.inputs import duration, size
+from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
@@ -118,6 +118,7 @@ def serve(
     for."""
     if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
+    check_reach(uri)
     storage = storage_of(journal, journal_bytes, keep or [])
     terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
     if auth_file is not None:
@@ -167,8 +168,8 @@ def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[st
         if journal_bytes is not None or keep:
             usage(f"{'--keep' if keep else '--journal-bytes'} requires --journal")
         return None
-    if not journal.startswith("nats://") and os.path.exists(journal) and not os.path.isdir(journal):
-        usage(f"--journal: {journal!r} is a file; a journal needs a directory, which may be new")
+    if not journal.startswith("nats://"):
+        new_directory(journal, "--journal")
     from afflux.core.limits import Limits
     from afflux.journal import Retention
 
@@ -286,12 +287,7 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    if not path.exists():
-        usage(f"file {str(path)!r} not found")
-    if not path.is_file():
-        kind = "a directory" if path.is_dir() else "not a regular file"
-        usage(f"--file: {str(path)!r} is {kind}; each request reads a file from its beginning")
-    return Lines(path)
+    return Lines(existing(str(path), regular=True))
 
 
 def _sink(directory: Path) -> object:

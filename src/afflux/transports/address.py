@@ -105,7 +105,8 @@ def _hint(uri: str) -> str:
     scheme = uri[:64].lower().partition(":")[0].partition("/")[0]
     transport = TRANSPORTS.get(scheme.rpartition("+")[2])
     if transport is None:
-        return f'; did you mean "tcp://{uri[:64]}"?' if uri.rpartition(":")[2].isdigit() else ""
+        host, _, port = uri[:64].rpartition(":")
+        return f'; did you mean "tcp://{host or "localhost"}:{port}"?' if port.isdigit() else ""
     rest = uri[len(scheme) : 64].lstrip(":/")
     if transport.authority == "path":
         return f'; did you mean "{scheme}:///{rest or "path"}"?'
@@ -166,7 +167,7 @@ def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -
         if ":" in host:
             raise AddressError(f'an IPv6 address needs brackets, as in "[::1]:7000", not "{authority[:64]}"')
     if not host:
-        raise AddressError(f'"{uri[:64]}" has no host')
+        raise AddressError(f'"{uri[:64]}" has no host, as in "tcp://localhost:7878"')
     if not digits:
         if transport.port is None:
             raise AddressError(f'"{uri[:64]}" has no port, as in "tcp://host:7878"; port 0 gives a server a free one')
