@@ -47,7 +47,11 @@ def _run(arguments: list[str]) -> int:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        return _fail('the command line needs the extra "cli": pip install "afflux[cli]"')
+        if first == "doctor":
+            from afflux.cli.findings import plain
+
+            return plain(arguments[1:])
+        return _fail('the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more')
     return run(arguments)
 
 

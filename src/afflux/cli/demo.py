@@ -156,6 +156,7 @@ class _View(Progress):
             table.add_column(name, justify="right")
         for carrier, delay in sorted(verdict.by_carrier.items(), key=lambda pair: -pair[1].flights):
             table.add_row(carrier, f"{delay.flights:,}", f"{delay.departures:,}", f"{delay.mean:.1f}")
+        self.clear()
         self._console.print(table)
         colour = "green" if verdict.exact else "red"
         self.say(

@@ -42,11 +42,15 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line. Markup of rich counts."""
+        self.clear()
+        self._console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {text}", soft_wrap=True)
+
+    def clear(self) -> None:
+        """Remove the rewritten line."""
         if self._open:
             sys.stderr.write("\r\x1b[K")
             self._open = False
         self._waits_for = ""
-        self._console.print(f"[dim]{self.elapsed:6.1f} s[/dim]  {text}", soft_wrap=True)
 
     def wait(self, text: str) -> None:
         """Show what is awaited, with the passing time: see ``tick``. Without a terminal, print it once."""

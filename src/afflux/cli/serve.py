@@ -26,7 +26,7 @@ from afflux.protocols.registry import AUTO
 if TYPE_CHECKING:
     from afflux.aio.server import Server
 
-__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "serve", "storage_of"]
+__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "origins_of", "serve", "storage_of"]
 
 GRACE = 5.0
 "Seconds that live streams may continue after a signal."
@@ -120,7 +120,7 @@ def serve(
         usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
     check_reach(uri)
     storage = storage_of(journal, journal_bytes, keep or [])
-    terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
+    terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin)}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
@@ -218,10 +218,10 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     return terms
 
 
-def _origins(uri: str, given: list[str] | None) -> list[str] | None:
+def origins_of(uri: str, given: list[str] | None) -> list[str] | None:
     """Return the values of --origin, checked; None if there are none."""
+    from afflux.transports import ws_origins
     from afflux.transports.address import parse
-    from afflux.transports.ws_origins import origins_of
 
     if not given:
         return None
@@ -229,7 +229,7 @@ def _origins(uri: str, given: list[str] | None) -> list[str] | None:
     if transport not in ("ws", "wss"):
         usage(f"--origin is for ws:// and wss://, not for {transport}://")
     try:
-        origins_of(given)
+        ws_origins.origins_of(given)
     except ValueError as error:
         usage(f"--origin: {error}")
     return given
@@ -293,7 +293,7 @@ def _lines(path: Path) -> Lines:
 def _sink(directory: Path) -> object:
     from afflux.spark.receiving import receive
 
-    return receive(directory)
+    return receive(new_directory(str(directory), "--sink"))
 
 
 def _some_lines(file: BinaryIO) -> list[bytes]:
