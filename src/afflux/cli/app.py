@@ -18,6 +18,7 @@ from afflux.cli.exits import INTERRUPTED, USAGE, guarded
 from afflux.cli.inspect import inspect
 from afflux.cli.journal import journal
 from afflux.cli.mistakes import UsageError, words
+from afflux.cli.process import PIPE_CLOSED
 from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
@@ -74,5 +75,7 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:
         return INTERRUPTED
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # so typer and rich end a command
+            return PIPE_CLOSED
         return done.code if isinstance(done.code, int) else 1
     return code if isinstance(code, int) else 0

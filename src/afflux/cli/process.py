@@ -13,6 +13,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 __all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "run_process", "silence"]
 
@@ -56,6 +60,9 @@ def interruptible() -> Iterator[None]:
     if not _whole_process:
         yield
         return
+    import logging
+
+    logging.getLogger().addFilter(_no_interruption)  # py4j logs one with its traceback
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -77,6 +84,10 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
+
+
+def _no_interruption(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
 def _leave(number: int, frame: object) -> None:
