@@ -25,13 +25,19 @@ def ignore(event: str, facts: dict[str, Any]) -> None:
 @pytest.mark.timeout(300)
 def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    ran = afflux(f"demo --rows {ROWS} --out {out}", env=quick_start(), timeout=300)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    env = quick_start() | {"TMPDIR": str(temporary)}
+    ran = afflux(f"demo --rows {ROWS} --out {out}", env=env, timeout=300)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert (told["rows"], told["expected"], told["lost"], told["duplicated"]) == (ROWS, ROWS, 0, 0)
     assert (told["crashes"], told["exact"], told["out"]) == (1, True, str(out))
     assert "SIGKILL" in ran.stderr
     assert "granted" in ran.stderr
+    assert max(map(len, ran.stderr.replace(str(tmp_path), "").splitlines())) <= 80
+    assert [path.name for path in temporary.iterdir()] == []
+    assert not list(out.glob("*-temporary"))
     assert "0 lost, 0 duplicated" in ran.stderr
     assert all(f"\n{carrier} " in ran.stderr for carrier in ("UA", "B6", "EV"))
 

@@ -347,6 +347,7 @@ class Requests:
                 else:
                     engine.send(stream, (answer,), complete=True)
             except Exception as error:
+                error.__suppress_context__ = True  # it is the StopIteration that had the answer
                 self._slots.fail(stream, error)
         if release:
             engine.release(stream)

@@ -15,9 +15,11 @@ from afflux.cli.decode import decode
 from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
-from afflux.cli.exits import guarded
+from afflux.cli.exits import INTERRUPTED, USAGE, guarded
 from afflux.cli.inspect import inspect
 from afflux.cli.journal import journal
+from afflux.cli.mistakes import UsageError, words
+from afflux.cli.process import PIPE_CLOSED
 from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
@@ -65,7 +67,17 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
     """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
     typer's context, such as ``obj``."""
     try:
-        app(list(arguments), prog_name="afflux", **settings)
+        code = app(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.ctx.get_help(), err=True)
+        else:
+            typer.echo(f"afflux: {words(error, next(iter(arguments), ''))}", err=True)
+        return USAGE
+    except typer.Abort:
+        return INTERRUPTED
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # so typer and rich end a command
+            return PIPE_CLOSED
         return done.code if isinstance(done.code, int) else 1
-    return 0
+    return code if isinstance(code, int) else 0

@@ -85,6 +85,8 @@ def inspect(
     if html is not None:
         if table or output is not None or top != _TOP:
             usage("--html writes a report to a file: leave out -o, --table and --top")
+        if not Path(html).parent.is_dir():
+            usage(f"--html: folder {str(Path(html).parent)!r} not found")
         _report(rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else rows.of, html, files)
     elif chosen is None:
         summary = Summary(files, top)

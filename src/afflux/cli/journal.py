@@ -12,6 +12,7 @@ import typer
 
 from afflux.cli import tables
 from afflux.cli.exits import usage
+from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
 from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.journal.status import Status, inspect, release
@@ -42,11 +43,13 @@ def journal(
     """List the journals of a directory: offsets, size, the reader whose acknowledgements trim, and what is wrong."""
     chosen = format_of(output, "journal", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     shown = str(StreamAddress.parse(where)) if is_stream_address(where) else where  # without credentials
-    if shown is where and not Path(where).is_dir():
-        usage(f"directory {where!r} not found")
+    if shown is where:
+        directory(where)
     if released is not None and not release(where, released):
         usage(f"no journal in {shown!r} has the reader {released!r}")
     found = list(inspect(where))
+    if not found:
+        typer.echo(f"afflux: no journals in {shown!r}", err=True)
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(status) for status in found], indent=2))
     elif chosen is Format.ndjson:

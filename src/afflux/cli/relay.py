@@ -15,8 +15,8 @@ import typer
 
 from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import one
-from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
+from afflux.cli.inputs import check_reach, one
+from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, origins_of, storage_of
 from afflux.cli.steps import session_type
 from afflux.cli.streams import on_report_signal, report
 
@@ -115,6 +115,15 @@ def relay(
         bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="ORIGIN",
+            help="With --listen ws:// and wss://: let only pages of ORIGIN connect, * for all, as in `serve`. May be "
+            "repeated.",
+        ),
+    ] = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
 ) -> None:
     """Store remote streams durably and serve them by cursor, so that any number of readers can replay them. Prints
@@ -138,7 +147,10 @@ def relay(
         for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
     ]
     storage = storage_of(journal, journal_bytes, keep or []) or {}
-    given = {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
+    for uri in (*remotes, listen):
+        check_reach(uri)
+    given: dict[str, Any] = {"allowed_origins": origins_of(listen, origin)}
+    given |= {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
     given |= {"limits": storage["limits"], "keep": storage["keep"]}
     with _logging(), asyncio.Runner(loop_factory=fast_loop()) as runner:
         stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))

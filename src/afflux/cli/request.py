@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afflux.cli import conflicts, inputs, retrying
+from afflux.cli import answering, conflicts, inputs, retrying
 from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
@@ -64,6 +64,7 @@ class Asked:
     store: Path | None
     auth_file: Path | None
     session: Machine | None
+    first: answering.FirstAnswer
     reading: Reading | None
     retry: Backoff | None
     quiet: bool
@@ -83,6 +84,7 @@ class Asked:
             metadata_mime=self.metadata_mime,
             data_mime=self.data_mime,
             setup=None if credentials is None else [credentials],
+            timeout=self.first.connecting,
             lease=self.lease,
             lease_wait=(self.max_time or _LEASE_WAIT_S) if self.lease else None,
             resume=self.resume,
@@ -120,6 +122,10 @@ def request(
     max_time: Annotated[
         str | None, typer.Option("--max-time", metavar="TIME", help="Stop after this time, with exit code 3.")
     ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Longest wait for the first answer; 0: no limit."),
+    ] = answering.DEFAULT,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
@@ -180,6 +186,9 @@ def request(
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
     conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
     inputs.check_metadata(mmt, route, auth_file)
+    inputs.check_source(lines)
+    inputs.check_reach(uri)
+    _check_store(store)
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
@@ -207,6 +216,7 @@ def request(
         reading=None if cursor is None else Reading.parse(cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
+        first=answering.FirstAnswer(uri, inputs.duration(timeout)),
     )
     show = _printer(asked, output, end, columns)
     run = context.obj or _start  # the shell has a connection already
@@ -234,6 +244,11 @@ def _verb(**chosen: bool) -> Verb:
     names: list[Any] = [name for name, given in chosen.items() if given]
     verb: Verb = names[0] if names else "request"
     return verb
+
+
+def _check_store(store: Path | None) -> None:
+    if store is not None and store.is_dir():
+        usage(f"--store: {str(store)!r} is a directory, not a file")
 
 
 def _data(verb: Verb, given: list[str]) -> list[str]:
@@ -264,13 +279,14 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
             first = [await one(text) for text in asked.data]
 
             async def attempt() -> None:
-                async with open() as peer:
+                async with asked.first, open() as peer:
+                    asked.first.connected(peer)
                     await _ask(peer, asked, call, first, show)
 
             await _attempts(attempt, asked, show)
             failed = False
-    except TimeoutError:
-        if limit.expired():
+    except TimeoutError as error:
+        if limit.expired() and not str(error):
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
@@ -319,8 +335,10 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
         case "routes":
             await show_routes(peer, show)
         case "push":
+            asked.first.arrived()  # none is expected
             await peer.push(first if call["metadata"] is None else call["metadata"])
         case "fire":
+            asked.first.arrived()
             async for item in _each(asked, data):
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # no answer follows: let the loop write before the connection closes
@@ -330,7 +348,9 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
             wait = 0.0
             async for item in _each(asked, data):
                 await asyncio.sleep(wait)
-                show.item(await peer.request(item, **call))
+                answer = await peer.request(item, **call)
+                asked.first.arrived()
+                show.item(answer)
                 wait = asked.delay
         case "stream":
             if asked.reading is not None:
@@ -342,7 +362,7 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
         case "channel" if asked.session is not None:
             from afflux.cli.steps import run
 
-            await run(peer, asked.session, _each(asked, data), show)
+            await run(peer, asked.session, _each(asked, data), show, asked.first.arrived)
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)
@@ -351,7 +371,9 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
 async def _go_on(left: Any, asked: Asked, data: list[bytes], show: Printer) -> None:
     """Continue a call of an earlier process and print its remaining items."""
     if asked.verb == "request":
-        show.item(await left.answer())
+        answer = await left.answer()
+        asked.first.arrived()
+        show.item(answer)
         return
     from afflux.resume.recovery import skipping
 
@@ -371,7 +393,7 @@ async def _refused(peer: Any) -> None:
 async def _each(asked: Asked, data: list[bytes]) -> AsyncIterator[bytes]:
     """Yield the items to send: those of -D, those of -d, or one empty item."""
     if asked.lines is not None:
-        async for lines in items(asked.lines):
+        async for lines in asked.first.waiting_for(items(asked.lines)):
             for line in lines:
                 yield line
         return
@@ -385,6 +407,7 @@ async def _consume(answer: Any, asked: Asked, show: Printer) -> None:
     try:
         window.open()
         async for item in answer:
+            asked.first.arrived()
             show.item(item if asked.reading is None else asked.reading.own(item))
             if asked.store is not None:
                 sys.stdout.flush()  # consumed items do not arrive again, so they must be printed

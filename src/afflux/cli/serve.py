@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import hmac
-import importlib
 import os
 import re
 import signal
@@ -20,7 +19,8 @@ import typer
 from afflux.cli import conflicts
 from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import duration, size
+from afflux.cli.handlers import check_verbs, load
+from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
@@ -28,7 +28,7 @@ from afflux.protocols.registry import AUTO
 if TYPE_CHECKING:
     from afflux.aio.server import Server
 
-__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "serve", "storage_of"]
+__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "origins_of", "serve", "storage_of"]
 
 GRACE = 5.0
 "Seconds that live streams may continue after a signal."
@@ -128,8 +128,9 @@ def serve(
     conflicts.check(conflicts.SERVE, conflicts.given(context))
     if not (demo or handler or file or sink):
         usage(conflicts.SOURCE)
+    check_reach(uri)
     storage = storage_of(journal, journal_bytes, keep or [])
-    terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin)}
+    terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin)}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
@@ -137,12 +138,10 @@ def serve(
         words += [f"--origin={page}" for page in origin or ()] + ["--list-routes"] * list_routes
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
-        chosen = (
-            _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
-        )
+        chosen = _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else load(handler or "")
         if list_routes and not demo:
             chosen = _listed(chosen)
-        _check_verbs(uri, chosen)
+        check_verbs(uri, chosen)
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
     if stopped_by == signal.SIGINT:
@@ -164,6 +163,8 @@ def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[st
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
         return None
+    if not journal.startswith("nats://"):
+        new_directory(journal, "--journal")
     from afflux.core.limits import Limits
     from afflux.journal import Retention
 
@@ -210,10 +211,10 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     return terms
 
 
-def _origins(uri: str, given: list[str] | None) -> list[str] | None:
+def origins_of(uri: str, given: list[str] | None) -> list[str] | None:
     """Return the values of --origin, checked; None if there are none."""
+    from afflux.transports import ws_origins
     from afflux.transports.address import parse
-    from afflux.transports.ws_origins import origins_of
 
     if not given:
         return None
@@ -221,7 +222,7 @@ def _origins(uri: str, given: list[str] | None) -> list[str] | None:
     if transport not in ("ws", "wss"):
         usage(f"--origin is for ws:// and wss://, not for {transport}://")
     try:
-        origins_of(given)
+        ws_origins.origins_of(given)
     except ValueError as error:
         usage(f"--origin: {error}")
     return given
@@ -248,28 +249,6 @@ def _demo() -> object:
     return Responder()
 
 
-def _load(spec: str) -> object:
-    """Load the object that MODULE:OBJECT names; instantiate it if it is a class."""
-    module_name, colon, path = spec.partition(":")
-    if not colon or not module_name or not path:
-        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        usage(f"--handler: {error}")
-    for name in path.split("."):
-        if not hasattr(found, name):
-            usage(f"--handler: {path} not found in {module_name}")
-        found = getattr(found, name)
-    if isinstance(found, type):
-        found = found()
-    if not _verbs_of(found):
-        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
-    return found
-
-
 def _listed(handler: object) -> object:
     from afflux.aio.listing import listed
 
@@ -277,27 +256,6 @@ def _listed(handler: object) -> object:
         return listed(handler)
     except TypeError as error:
         usage(f"--list-routes: {error}")
-
-
-def _verbs() -> Sequence[str]:
-    from afflux.aio.verbs import VERBS
-
-    return VERBS
-
-
-def _verbs_of(handler: object) -> list[str]:
-    made: Any = getattr(handler, "as_handler", lambda: handler)()
-    return [verb for verb in _verbs() if hasattr(made, verb)]
-
-
-def _check_verbs(uri: str, handler: object) -> None:
-    """Refuse a handler without any method that the protocol offers."""
-    from afflux.transports.address import parse
-
-    entry, verbs = parse(uri, serving=True).entry, _verbs_of(handler)
-    offered = entry.offers
-    if not set(verbs) & set(offered):
-        usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
 
 
 def _check_setup(uri: str, auth_file: Path) -> None:
@@ -331,15 +289,13 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    if not path.is_file():
-        usage(f"file {str(path)!r} not found")
-    return Lines(path)
+    return Lines(existing(str(path), regular=True))
 
 
 def _sink(directory: Path) -> object:
     from afflux.spark.receiving import receive
 
-    return receive(directory)
+    return receive(new_directory(str(directory), "--sink"))
 
 
 def _some_lines(file: BinaryIO) -> list[bytes]:

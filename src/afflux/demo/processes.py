@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,6 +16,9 @@ from pathlib import Path
 from afflux.core.errors import Error
 
 __all__ = ["JobFailed", "Service", "end", "last_words", "line", "process"]
+
+TEMPORARY = "-temporary"
+"A process's folder of temporary files has the name of its log, with this instead of the suffix."
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "Java options for a short run, which is faster with less compilation. JAVA_TOOL_OPTIONS takes precedence."
@@ -29,8 +33,12 @@ class JobFailed(Error):
 
 @contextlib.asynccontextmanager
 async def process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a Python process in its own session, so that its children can be stopped with it."""
-    environment = {"JAVA_TOOL_OPTIONS": SHORT_LIVED} | os.environ
+    """Start a Python process in its own session, so that its children can be stopped with it. Its temporary files are
+    in a folder beside its log, which is removed at its end: a process that is killed removes nothing."""
+    temporary = log.with_name(f"{log.stem}{TEMPORARY}")
+    temporary.mkdir(exist_ok=True)
+    java = f'{os.environ.get("JAVA_TOOL_OPTIONS", SHORT_LIVED)} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"'
+    environment = os.environ | {"JAVA_TOOL_OPTIONS": java, "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
     with log.open("ab") as errors:
         running = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -51,6 +59,7 @@ async def process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subproces
                 pass
         end(running, signal.SIGKILL)
         await running.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def end(running: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -341,8 +341,11 @@ class Inbound:
             return layout.own + length
         if not self.first:
             raise Violation("frame-too-large", rule="frame_bytes")
-        if end - position < layout.typed:
-            return layout.typed  # HS-12: the type decides the code
+        if layout.id_first and any(block[position + layout.prefix : min(end, position + layout.prefix + 4)]):
+            # HS-12: a first frame is on stream 0, whatever its type
+            raise Violation("first-frame-too-large", rule="first_frame_bytes", code=code.INVALID_SETUP)
+        if end - position < layout.typed:  # HS-12: the type decides the code
+            return end - position + 1 if layout.id_first else layout.typed
         refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
         raise Violation("first-frame-too-large", rule="first_frame_bytes", code=refusal)
 
