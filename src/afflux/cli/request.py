@@ -353,12 +353,7 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
                 show.item(answer)
                 wait = asked.delay
         case "stream":
-            if asked.reading is not None:
-                if asked.reading.complete:
-                    return  # the connection was lost between the last item and the completion
-                call = call | {"cursor": asked.reading.cursor()}
-            async with peer.stream(first, credit=0, **call) as answer:
-                await _consume(answer, asked, show)
+            await _read(peer, asked, call, first, show)
         case "channel" if asked.session is not None:
             from afflux.cli.steps import run
 
@@ -366,6 +361,16 @@ async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes],
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)
+
+
+async def _read(peer: Any, asked: Asked, call: dict[str, Any], data: bytes, show: Printer) -> None:
+    """Print the items of a stream, with --cursor those that have not arrived in an earlier attempt."""
+    if asked.reading is not None:
+        if asked.reading.complete:
+            return  # the connection was lost between the last item and the completion
+        call = call | {"cursor": asked.reading.cursor()}
+    async with peer.stream(data, credit=0, **call) as answer:
+        await _consume(answer, asked, show)
 
 
 async def _go_on(left: Any, asked: Asked, data: list[bytes], show: Printer) -> None:
