@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -60,6 +60,9 @@ bench-smoke: $(VENV)/bench-ready ## run every benchmark for a moment, to check t
 
 bench-many: setup ## measure 10,000 connections, 10,000 streams and several workers, into benchmarks/many.json and docs (3 minutes)
 	@$(BIN)/python -m benchmarks.many
+
+bench-crowds: setup ## measure 10,000 clients that ask next to 10,000 silent ones, into benchmarks/crowds.json and docs (3 minutes)
+	@$(BIN)/python -m benchmarks.crowds
 
 bench-scale: setup ## measure large payloads, concurrent streams and growing work, into benchmarks/scale.json and docs (3 minutes)
 	@$(BIN)/python -m benchmarks.scale

@@ -128,6 +128,10 @@ class _Crowd:
         await _in_turns(one, n)
         return n if (await self._peers[-1].request(b"x")).data == b"x" else 0
 
+    async def do_alive(self) -> int:
+        """Count the open connections."""
+        return sum(not peer.closed for peer in self._peers)
+
     async def do_request(self, rounds: int) -> int:
         """Send ``rounds`` requests in sequence on every connection."""
         answers = 0

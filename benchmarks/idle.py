@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from benchmarks.pairs import End, Failure
 
-__all__ = ["Cost", "Idle", "Open", "connections", "streams"]
+__all__ = ["Cost", "Idle", "Open", "connections", "start", "streams"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _KI, _MI = 1024, 1024 * 1024
@@ -94,17 +94,18 @@ class Ends:
 async def ends(loop: str, n: int) -> AsyncIterator[Ends]:
     """Start fresh processes; both have ended after the context."""
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
-        started = [server := await _start(["server", loop, str(n)], server_errors)]
+        started = [server := await start(["server", loop, str(n)], server_errors)]
         try:
             uris = (await server.hear())["uris"]
-            started.insert(0, client := await _start(["client", loop, str(n), *uris], client_errors))
+            started.insert(0, client := await start(["client", loop, str(n), *uris], client_errors))
             yield Ends(server, client)
         finally:
             for end in started:
                 await end.end()
 
 
-async def _start(arguments: list[str], errors: IO[bytes]) -> End:
+async def start(arguments: list[str], errors: IO[bytes]) -> End:
+    """Start a process of ``crowd`` with these arguments."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "benchmarks.crowd", *arguments)
     return End(

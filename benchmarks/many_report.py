@@ -11,7 +11,7 @@ from benchmarks.bars import JUDGED
 from benchmarks.marks import between
 from benchmarks.report import table
 
-__all__ = ["PAGE", "report", "rewritten", "section"]
+__all__ = ["PAGE", "Table", "markdown", "report", "rewritten", "section"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "many.md"
 
@@ -66,7 +66,7 @@ def section(figures: dict[str, Any]) -> str:
     """Return the section for the page."""
     parts = [" ".join([f"{_where(figures)}.", *words.doubts(figures)])]
     for one in _tables(figures):
-        parts += [f"**{one.title}**", _markdown(one)]
+        parts += [f"**{one.title}**", markdown(one)]
     parts += [f"{spread}." for spread in _spread(figures)]
     parts += [f"Not run: {reason}." for reason in figures["not_run"]]
     return "\n\n".join(parts) + "\n"
@@ -166,6 +166,7 @@ def _both(cost: dict[str, float]) -> str:
     return f"{words.short(cost['server'])} + {words.short(cost['client'])}"
 
 
-def _markdown(one: Table) -> str:
+def markdown(one: Table) -> str:
+    """Return the rows for a page."""
     lines = [one.header, ["---", *("---:" for _ in one.header[1:])], *one.rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -338,8 +338,8 @@ class _Bridge(BufferedTransport):
         name = "first_frame_bytes" if self._first else "frame_bytes"
         if message is None:
             self._fail(UNSUPPORTED_DATA, text_message())
-        elif len(message) + (0 if self._framing is None else self._framing.own) > getattr(self._limits, name):
-            self._fail(MESSAGE_TOO_BIG, limited(name, self._limits))
+        elif (size := len(message) + (0 if self._framing is None else self._framing.own)) > getattr(self._limits, name):
+            self._fail(MESSAGE_TOO_BIG, limited(name, self._limits, size))
         else:
             self._first = False
             self._messages.append(message if self._framing is None else self._framing.join(message))

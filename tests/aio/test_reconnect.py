@@ -102,6 +102,18 @@ async def test_patience_ends() -> None:
             await peer.request(b"")
 
 
+async def test_the_end_of_patience_names_the_last_failure() -> None:
+    server = await afflux.serve("tcp://127.0.0.1:0", Demo())
+    async with afflux.connect(server.uri, reconnect=Backoff(first=0.001, most=0.001, patience=0.2)) as peer:
+        await peer.request(b"")
+        await server.close()
+        await peer.wait_closed()
+        with pytest.raises(
+            afflux.ConnectFailed, match=r"within 0\.2 s: cannot connect to .*: refused: nothing listens"
+        ):
+            await peer.request(b"")
+
+
 async def test_tries_end() -> None:
     server = await afflux.serve("tcp://127.0.0.1:0", Demo())
     async with afflux.connect(server.uri, reconnect=Backoff(first=0.001, most=0.001, tries=2)) as peer:

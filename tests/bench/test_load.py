@@ -169,7 +169,7 @@ def test_warming_up_is_not_counted() -> None:
     result = virtually(main())
     assert result.requests == pytest.approx(100, abs=1)
     phases = [phase for phase, _ in groupby(progress.phase for progress in told)]
-    assert [phase for phase in phases if phase != "waiting"] == ["warming up", "measuring"]
+    assert [phase for phase in phases if phase != "waiting"] == ["connecting", "warming up", "measuring"]
     assert all(0 <= (progress.share or 0) <= 1 for progress in told)
 
 

@@ -51,6 +51,7 @@ def test_only_a_stream_that_may_go_on_for_ever_is_cut(choices: dict[str, Any], c
         ({"rate": float("nan")}, "invalid rate nan"),
         ({"warmup": -1.0}, "invalid warmup -1.0"),
         ({"timeout": 0.0}, "invalid timeout 0.0"),
+        ({"connect_timeout": 0.0}, "invalid connect_timeout 0.0"),
         ({"items": 0}, "invalid items 0"),
         ({"take": 0}, "invalid take 0"),
         ({"credit": 0}, 'invalid credit 0: expected 1 to 2,147,483,647 items, or "auto"'),

@@ -166,18 +166,18 @@ def test_outputs_agree(uri: str, tmp_path: Path) -> None:
     assert found["latency_hdr"] in log.read_text()
     (row,) = csv.DictReader(here(uri, "-n", "20", "-o", "csv").stdout.splitlines())
     assert row["succeeded"] == "20"
-    assert [name for name in found if name not in ("failures", "thresholds", "latency_hdr")] == list(row)
+    assert [name for name in found if name not in ("failures", "refusals", "thresholds", "latency_hdr")] == list(row)
 
 
 def test_a_table_on_a_terminal(uri: str) -> None:
-    shown = on_a_terminal(f"bench {uri} -n 50")
+    shown = on_a_terminal(f"bench {uri} -q -n 50")
     assert shown.startswith(("\x1b[1m" + uri, uri))
     for words in ("per second", "p99.9", "latency up to", "█"):
         assert words in shown
 
 
 def test_progress_goes_to_the_terminal_and_not_into_the_data(uri: str) -> None:
-    """It begins after two seconds: whoever waits shorter sees nothing of it. One that tells and a quiet one at once."""
+    """It begins after a second: whoever waits shorter sees nothing of it. One that tells and a quiet one at once."""
     started = []
     for words in ([], ["-q"]):
         terminal, far_end = pty.openpty()
@@ -265,7 +265,7 @@ def test_some_failures_are_reported_and_fail_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("words", [[], ["--workers", "2", "-c", "2"]])
 def test_a_missing_server_is_a_failure(words: list[str]) -> None:
-    ran = here("tcp://127.0.0.1:1", *words)
+    ran = here("tcp://127.0.0.1:1", "-q", *words)
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
 
 
@@ -326,7 +326,7 @@ def test_an_interrupt_ends_it_and_shows_what_was_measured(uri: str, words: list[
 
 
 def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
-    command = ["bench", uri, "--warmup", "1h"]
+    command = ["bench", uri, "-q", "--warmup", "1h"]
     with Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_until_it_works(process, uri)
         process.send_signal(signal.SIGINT)
@@ -370,7 +370,7 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
     ],
 )
 def test_a_mistake_is_reported_before_anything_is_sent(words: list[str], told: str) -> None:
-    ran = here("tcp://127.0.0.1:1", *words)
+    ran = here("tcp://127.0.0.1:1", "-q", *words)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert told in ran.stderr
 

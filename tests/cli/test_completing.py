@@ -44,6 +44,7 @@ def completed(line: str, shell: str = "bash") -> set[str]:
         ("afflux bench -o ", {"table", "json", "ndjson", "csv"}),
         ("afflux doctor -o n", {"ndjson"}),
         ("afflux decode --protocol ", {*PROTOCOLS, "auto"}),
+        ("afflux request --limit payload_b", {"payload_bytes="}),
         ("afflux decode --framing ", {"length", "none"}),
         ("afflux inspect --protocol js", set()),
         ("afflux request t", {"tcp://", "tls://"}),

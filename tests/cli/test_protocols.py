@@ -170,7 +170,7 @@ def test_a_failure_has_the_exit_code_of_its_kind(
 )
 def test_load(uris: dict[str, str], protocol: str, words: str, succeeded: int, received: int) -> None:
     """A protocol that has no KEEPALIVE is not waited for, and it is told why there is no round trip."""
-    ran = here("bench", uris[protocol], *words.split())
+    ran = here("bench", uris[protocol], "-q", *words.split())
     assert ran.code == 0
     found = json.loads(ran.out)
     assert (found["succeeded"], found["failed"], found["received_bytes"]) == (succeeded, 0, received)
@@ -185,7 +185,7 @@ def test_load(uris: dict[str, str], protocol: str, words: str, succeeded: int, r
     ("protocol", "option", "told"), [("jmux", "--stream", "request, session"), ("rsio", "--fnf", "stream, subscribe")]
 )
 def test_load_by_a_verb_that_is_not_there(uris: dict[str, str], protocol: str, option: str, told: str) -> None:
-    ran = here("bench", uris[protocol], option, "-n", "1")
+    ran = here("bench", uris[protocol], "-q", option, "-n", "1")
     assert (ran.code, ran.out) == (2, "")
     assert f"it offers: {told}" in ran.errors
 

@@ -85,6 +85,9 @@ def test_exit_ends_the_lines_of_a_pipe(uri: str) -> None:
 def test_options_of_the_shell_are_those_of_its_requests(uri: str) -> None:
     assert piped(uri, "request -d a", "request -d b", options=("-o", "hex")).stdout == "61\n62\n"
     assert piped(uri, "request -d a --end nul", "request -d b -o csv", options=("-o", "raw")).stdout == "a\0data\nb\n"
+    limited = piped(uri, "request -d 0123456789", options=("--limit", "payload_bytes=4"))
+    assert limited.returncode != 0
+    assert "payload_bytes" in limited.stderr
     assert piped(uri, "request -d 42", options=("--dmt", "application/json")).stdout == "42\n"
 
 

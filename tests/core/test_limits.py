@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afflux.core.limits import REASONS, ROWS, Limits, explained, reached, reference
+from afflux.core.limits import REASONS, ROWS, Limits, explained, oversize, reached, reference
 
 PROFILES = {"server": Limits.server, "trusted": Limits.trusted, "tiny": Limits.tiny}
 
@@ -278,6 +278,16 @@ def test_what_a_peer_receives_when_a_limit_is_reached() -> None:
     share = limits.replace(connections_per_address=0.25)
     text = "too-many-connections: connections_per_address=0.25 of connections=8"
     assert reached(share, "connections_per_address") == text
+
+
+def test_what_a_peer_receives_when_a_size_exceeds_a_limit() -> None:
+    """The reason word, the size, the limit's name, its value."""
+    limits = Limits.tiny()
+    text = "payload-too-large: 131073 bytes exceed payload_bytes=131072"
+    assert oversize(limits, "payload_bytes", 131_073) == text == explained(limits, text)
+    text = "frame-too-large: 70000 bytes or more exceed frame_bytes=65536"
+    assert oversize(limits, "frame_bytes", 70_000, more=True) == text
+    assert oversize(limits, "ration_max_bytes", 5000) == "ration_max_bytes: 5000 bytes exceed ration_max_bytes=4096"
 
 
 def test_credit_frames_follow_what_was_sent() -> None:

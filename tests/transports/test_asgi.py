@@ -169,7 +169,8 @@ async def test_a_message_that_is_too_large(first: bool) -> None:
             await client.send(request(bytes(most - 6)))
             await client.recv()
         await client.send(bytes(most + 1))
-        assert await close_of(client) == (1009, f"{word}frame-too-large: {most} at most")
+        told = f"{word}frame-too-large: {most + 1} bytes exceed {word.replace('-', '_')}frame_bytes={most}"
+        assert await close_of(client) == (1009, told)
 
 
 @pytest.mark.parametrize("above", [0, 1])
@@ -183,7 +184,9 @@ async def test_a_length_that_counts_itself(above: int) -> None:
     async with running(mounted) as uri, raw(uri) as client:
         await client.send(early.Setup(keepalive_ms=20_000, data=bytes(size)).encode())
         if above:
-            assert await close_of(client) == (1009, f"first-frame-too-large: {limits.first_frame_bytes} at most")
+            most = limits.first_frame_bytes
+            told = f"first-frame-too-large: {most + 1} bytes exceed first_frame_bytes={most}"
+            assert await close_of(client) == (1009, told)
         else:
             await client.send(early.RequestResponse(stream=2, data=b"q").encode())
             await client.recv()

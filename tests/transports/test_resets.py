@@ -17,6 +17,7 @@ import pytest
 import afflux
 from afflux import Limits, Payload
 from afflux.transports.address import parse
+from afflux.transports.reading import end_half
 from tests.transports.certificates import Certificates
 from tests.transports.check import KINDS, Kind, Place
 
@@ -142,6 +143,18 @@ async def test_a_client_that_gives_up_connecting_at_any_time_leaves_nothing(
         await asyncio.sleep(0.2)  # until flush_s is over for those that were given up
     assert not said
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_the_half_of_a_closed_transport_ends_without_a_word() -> None:
+    """asyncio raises OSError where it is too late, uvloop RuntimeError: neither gets out."""
+    near, far = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=near)
+    transport.abort()
+    end_half(transport)
+    await asyncio.sleep(0)
+    end_half(transport)
+    far.close()
+    assert transport.is_closing()
 
 
 async def _connected(place: Place, uri: str) -> afflux.Peer:

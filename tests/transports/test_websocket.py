@@ -409,7 +409,7 @@ async def test_the_longest_message() -> None:
             async with raw(server.uri) as client:
                 await begun(client)
                 await client.send(bytes(parts[0]) if len(parts) == 1 else [bytes(part) for part in parts])
-                assert await close_of(client) == (1009, f"frame-too-large: {most} at most")
+                assert await close_of(client) == (1009, f"frame-too-large: {most + 1} bytes exceed frame_bytes={most}")
 
 
 async def test_a_message_is_refused_by_its_length_alone() -> None:
@@ -417,7 +417,7 @@ async def test_a_message_is_refused_by_its_length_alone() -> None:
     async with afflux.serve(WS, Demo(), limits=Limits.tiny()) as server, raw(server.uri) as client:
         await begun(client)
         client.transport.write(b"\x82\xff" + (1 << 40).to_bytes(8, "big"))
-        assert await close_of(client) == (1009, "frame-too-large: 65536 at most")
+        assert await close_of(client) == (1009, f"frame-too-large: {1 << 40} bytes exceed frame_bytes=65536")
 
 
 async def test_a_first_message_is_small() -> None:
@@ -427,7 +427,9 @@ async def test_a_first_message_is_small() -> None:
         async with afflux.serve(WS, Demo(), limits=limits) as server, raw(server.uri) as client:
             await client.send(SETUP + bytes(size - len(SETUP)))
             if end == 1009:
-                assert await close_of(client) == (1009, f"first-frame-too-large: {limits.first_frame_bytes} at most")
+                most = limits.first_frame_bytes
+                told = f"first-frame-too-large: {most + 1} bytes exceed first_frame_bytes={most}"
+                assert await close_of(client) == (1009, told)
             else:
                 await client.send(request(bytes(20_000)))
                 await client.recv()
@@ -446,7 +448,9 @@ async def test_a_length_that_counts_itself(above: int) -> None:
         async with raw(server.uri.removeprefix("reactivesocket+")) as client:
             await client.send(early.Setup(keepalive_ms=20_000, data=bytes(first - setup.encoded_size)).encode())
             if above:
-                assert await close_of(client) == (1009, f"first-frame-too-large: {limits.first_frame_bytes} at most")
+                most = limits.first_frame_bytes
+                told = f"first-frame-too-large: {most + 1} bytes exceed first_frame_bytes={most}"
+                assert await close_of(client) == (1009, told)
             else:
                 await client.send(early.RequestResponse(stream=2, data=b"q").encode())
                 await client.recv()
@@ -455,7 +459,8 @@ async def test_a_length_that_counts_itself(above: int) -> None:
             size = limits.frame_bytes - 12 + above
             await client.send(early.RequestResponse(stream=2, data=bytes(size)).encode())
             if above:
-                assert await close_of(client) == (1009, f"frame-too-large: {limits.frame_bytes} at most")
+                most = limits.frame_bytes
+                assert await close_of(client) == (1009, f"frame-too-large: {most + 1} bytes exceed frame_bytes={most}")
             else:
                 await client.recv()
 
@@ -470,7 +475,7 @@ async def test_the_fragments_of_a_message() -> None:
             if count == most:
                 assert await client.recv() == answer(b"x", 3)
             else:
-                assert await close_of(client) == (1009, f"too-many-fragments: {most} at most")
+                assert await close_of(client) == (1009, f"too-many-fragments: ws_fragments={most}")
 
 
 async def test_fragments_without_end() -> None:

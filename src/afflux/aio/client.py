@@ -18,7 +18,7 @@ from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls import SetupLike, terms_of
 from afflux.core.entry import NO_STORE
 from afflux.core.errors import ConnectFailed, SetupRefused
-from afflux.core.events import Opened, Suspended
+from afflux.core.events import Established, Opened, Suspended
 from afflux.core.limits import Limits
 from afflux.core.terms import TOKEN_BYTES, Terms
 from afflux.retry.backoff import Backoff
@@ -45,6 +45,27 @@ class ClientHandlers(Serving):
     "Handlers of a former process that begin again when the session is resumed."
     back: asyncio.Future[None] | None = None
     "Done when the session of a former process is resumed."
+    greeted = False
+    "The server's part of a handshake has arrived, in a protocol that has one."
+    heard: asyncio.Future[None] | None = None
+    "Done when more input has been processed; see ``next_input``."
+
+    def next_input(self) -> asyncio.Future[None]:
+        """Return a future that is done when more input has been processed."""
+        self.heard = heard = self.driver.state.loop.create_future()
+        self.driver.requested = True
+        return heard
+
+    def established(self, event: Established) -> None:
+        """The server's part of the handshake has arrived."""
+        self.greeted = True
+
+    def begin(self) -> None:
+        """Begin the handlers that may begin."""
+        super().begin()
+        heard, self.heard = self.heard, None
+        if heard is not None and not heard.done():
+            heard.set_result(None)
 
     def suspended(self, event: Suspended) -> None:
         """The transport is gone; the session continues."""

@@ -53,6 +53,8 @@ class Keeper:
         self._reconnecting: asyncio.Task[None] | None = None
         "Opens the next connection."
         self._renewed: asyncio.Future[Driver] | None = None
+        self._failure: Error | None = None
+        "Why the last try failed."
         self._settled = False
         "There will be no other connection."
         self._stopped = False
@@ -98,6 +100,7 @@ class Keeper:
             refused = isinstance(driver.state.error, SetupRefused) or self._now() < self._renewed_at + self._wait
             if self._tries is None or not refused:
                 self._tries = self._reconnect.waits(self._random)
+            self._failure = None
             failure = driver.state.error or ConnectionClosed("the connection is closed")
             self._reconnecting = driver.state.loop.create_task(self._connect(self._tries, self._renewed, failure))
 
@@ -108,7 +111,7 @@ class Keeper:
                 driver = await self._renew()
                 driver.state.check()
             except Error as error:
-                failure = error
+                failure = self._failure = error
             else:
                 self._wait, self._renewed_at = wait, self._now()
                 renewed.set_result(driver)
@@ -129,7 +132,8 @@ class Keeper:
             async with asyncio.timeout(backoff.patience):
                 return await asyncio.shield(renewed)
         except TimeoutError:
-            raise ConnectFailed(f"the connection did not come back within {backoff.patience:g} s") from None
+            why = "" if self._failure is None else f": {self._failure.message}"
+            raise ConnectFailed(f"the connection did not come back within {backoff.patience:g} s{why}") from None
         except Error as error:
             raise error.again() from error
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from afflux.bench.hdrlog import decode, encode
 from afflux.bench.histogram import Histogram
-from afflux.bench.load import Progress, run
+from afflux.bench.load import run
 from afflux.bench.meter import UNBOUNDED
 from afflux.bench.plan import Plan
+from afflux.bench.progress import Progress
 from afflux.bench.result import Result
 from afflux.bench.tally import Failure
 from afflux.bench.thresholds import Threshold

@@ -6,16 +6,15 @@
 3. One task periodically checks all streams and cancels requests that take longer than ``timeout``. This costs less than
    a timer for each request, and bounds the end of the run.
 4. A lost connection is reopened. A stream whose connection cannot be reopened stops; when all have stopped, the run
-   ends.
+   ends. Connections that the server refuses at the beginning have no streams; see ``opening``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 from math import inf
 from typing import Literal, cast
 
@@ -23,11 +22,12 @@ import afflux
 from afflux.aio.flow import ItemStream
 from afflux.aio.peer import Peer
 from afflux.bench.meter import Meter
+from afflux.bench.opening import PAUSE_S, Clock, connected
 from afflux.bench.plan import Plan
+from afflux.bench.progress import TELL_S, Progress, Tell
 from afflux.bench.result import Result
 from afflux.bench.schedule import Arrivals, Closed, Open, Turns
 from afflux.bench.tally import Tally, kind_of
-from afflux.bench.trip import round_trip
 from afflux.core.errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -38,41 +38,12 @@ from afflux.core.errors import (
 )
 from afflux.protocols.rsocket.codes import Code
 
-__all__ = ["Clock", "Gate", "Progress", "Tell", "run"]
-
-Clock = Callable[[], float]
-"Monotonic seconds."
-
-_DIALING = 32
-"Connections that are opened concurrently."
-
-_PAUSE_S = 0.1
-"Seconds that a stream waits after losing its connection."
-
-_TELL_S = 0.25
-"Seconds between progress reports."
+__all__ = ["Gate", "run", "run_share"]
 
 _HOPELESS = (LocalProtocolError, Unsupported)
 "Errors that every further request would raise as well, as would a client that the server refuses."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """The progress of a run."""
-
-    phase: Literal["warming up", "measuring", "waiting"]
-    "``waiting`` is for requests in flight after the end of the duration."
-    elapsed: float
-    "Seconds in this phase."
-    share: float | None
-    "Completed share of the phase, 0 to 1; None if unknown."
-    done: int
-    "Completed requests."
-    failed: int
-    items: int
-
-
-Tell = Callable[[Progress], None]
 Gate = Callable[[], Awaitable[object]]
 _Batches = AsyncGenerator[list[afflux.Payload], None]
 
@@ -102,44 +73,35 @@ async def run(
     if plan.workers > 1:
         from afflux.bench.workers import run_workers
 
-        return await run_workers(plan, tell=tell, stop=stop, gate=gate)
+        result = await run_workers(plan, tell=tell, stop=stop, gate=gate)
+    else:
+        result = await run_share(plan, tell=tell, stop=stop, gate=gate, clock=clock)
+    if result.refusal is not None and not result.connections_open:
+        raise result.refusal
+    return result
+
+
+async def run_share(
+    plan: Plan,
+    *,
+    tell: Tell | None = None,
+    stop: asyncio.Event | None = None,
+    gate: Gate | None = None,
+    clock: Clock | None = None,
+) -> Result:
+    """Run the load of one process; see ``run``. If the server refuses every connection, the result has no requests."""
     stop = stop or asyncio.Event()
     plan.payload()
-    async with connected(plan) as peers:
-        trip = await round_trip(plan, clock or time.perf_counter)
-        if plan.warmup:
-            await Load(plan.warm(), peers, trip, tell, stop, clock, warming=True).run()
+    async with connected(plan, clock or time.perf_counter, tell) as opened:
+        trip = opened.trip.seconds
+        if plan.warmup and opened.peers:
+            await Load(plan.warm(), opened.peers, trip, tell, stop, clock, warming=True).run()
         if gate is not None:
             await gate()
-        return await Load(plan, peers, trip, tell, stop, clock).run()
-
-
-@asynccontextmanager
-async def connected(plan: Plan) -> AsyncIterator[list[Peer]]:
-    """Open all connections of a plan; lost connections are reopened."""
-    few = asyncio.Semaphore(_DIALING)
-    again = afflux.Backoff(first=_PAUSE_S, most=1.0, patience=plan.timeout / 2)
-
-    async def dial() -> Peer:
-        async with few:
-            return await afflux.connect(
-                plan.uri,
-                limits=plan.limits,
-                setup=plan.setup,
-                metadata_mime=plan.metadata_mime,
-                data_mime=plan.data_mime,
-                reconnect=again,
-            )
-
-    tasks = [asyncio.ensure_future(dial()) for _ in range(plan.connections)]
-    try:
-        yield list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        made = [task.result() for task in tasks if not task.cancelled() and task.exception() is None]
-        await asyncio.gather(*(peer.close() for peer in made))
+        result = await Load(plan, opened.peers, trip, tell, stop, clock).run()
+    result.tally.merge(opened.tally)
+    result.refusal = opened.refusal
+    return result
 
 
 class _Slot:
@@ -333,12 +295,12 @@ class Load:
         if isinstance(error, ConnectFailed):
             self._lost = error
             return False
-        await asyncio.sleep(_PAUSE_S if isinstance(error, ConnectionClosed) else 0)
+        await asyncio.sleep(PAUSE_S if isinstance(error, ConnectionClosed) else 0)
         return True
 
     async def _supervise(self) -> None:
         """Cancel slow requests, end the run after its duration or on ``stop``, and report progress."""
-        period = min(_TELL_S, max(0.01, self._plan.timeout / 20))
+        period = min(TELL_S, max(0.01, self._plan.timeout / 20))
         stopped = asyncio.ensure_future(self._stop.wait())
         guards = [asyncio.ensure_future(self._guard(peer)) for peer in self._peers if self._plan.verb == "fire"]
         try:

@@ -58,6 +58,9 @@ class Plan:
     timeout: float = 10.0
     """Seconds after which a request without an answer fails; for a stream, after its last item. With ``rate``, also the
     maximum delay of a request after its scheduled start."""
+    connect_timeout: float = 10.0
+    """Seconds until a connection has to be made; also the seconds without any progress after which the connections that
+    remain count as refused."""
     data: bytes = b""
     "Data of each request."
     metadata: bytes | None = None
@@ -190,6 +193,7 @@ _RULES: tuple[tuple[str, Callable[[Plan], bool], str], ...] = (
     _above("rate", 0.001, 10_000_000, " per second"),
     _above("warmup", 0, _DAY, " seconds"),
     _above("timeout", 0.001, _DAY, " seconds"),
+    _above("connect_timeout", 0.001, _DAY, " seconds"),
     _above("items", 1, 1 << 62, ""),
     _above("take", 1, 1 << 62, ""),
     ("credit", lambda plan: not _is_window(plan.credit), f'1 to {UNBOUNDED:,} items, or "auto"'),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.bench.hdrlog import HEADER, encode, line
 from afflux.bench.result import SERIES, Result
+from afflux.bench.tally import Failure
 from afflux.bench.thresholds import Threshold, shown_time
 
 if TYPE_CHECKING:
@@ -34,20 +35,25 @@ _BUSY = 0.9
 def document(result: Result, thresholds: Sequence[Threshold] = ()) -> dict[str, Any]:
     """Return a run as a JSON object: every figure, the failures by kind, and the thresholds."""
     made = result.record()
-    made["failures"] = [
+    made["failures"] = _kinds(result.failures)
+    made["refusals"] = _kinds(result.refusals)
+    made["thresholds"] = [
+        {"threshold": threshold.text, "value": threshold.value(result), "crossed": bool(threshold.crossed(result))}
+        for threshold in thresholds
+    ]
+    return made
+
+
+def _kinds(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    return [
         {
             "kind": failure.kind,
             "code": None if failure.code is None else f"0x{failure.code:03X}",
             "count": failure.count,
             "example": failure.example,
         }
-        for failure in result.failures
+        for failure in failures
     ]
-    made["thresholds"] = [
-        {"threshold": threshold.text, "value": threshold.value(result), "crossed": bool(threshold.crossed(result))}
-        for threshold in thresholds
-    ]
-    return made
 
 
 def as_json(results: Iterable[Result], thresholds: Sequence[Threshold] = ()) -> str:
@@ -104,6 +110,8 @@ def notes(results: Sequence[Result]) -> list[str]:
 
 def _notes(result: Result) -> Iterator[str]:
     tally, plan = result.tally, result.plan
+    if tally.refused:
+        yield _refused(result)
     if result.lost is not None:
         yield f"the run ended early, because the server was lost: {result.lost}"
     if plan.verb == "fire":
@@ -129,6 +137,14 @@ def _notes(result: Result) -> Iterator[str]:
     if result.interrupted and tally.unfinished:
         were = "request was" if tally.unfinished == 1 else "requests were"
         yield f"interrupted: {tally.unfinished:,} {were} unfinished and counted neither as success nor as failure"
+
+
+def _refused(result: Result) -> str:
+    """State how many connections were refused, and why."""
+    were = "connection was" if result.plan.connections == 1 else "connections were"
+    causes = "; ".join(f"{failure.count:,} times {failure.example}" for failure in result.refusals)
+    left = "" if not result.connections_open else f"; the figures are those of the other {result.connections_open:,}"
+    return f"{result.tally.refused:,} of {result.plan.connections:,} {were} refused: {causes}{left}"
 
 
 def _of_fires(result: Result) -> Iterator[str]:
@@ -183,5 +199,5 @@ def show(results: Sequence[Result], console: Console) -> None:
         for table in tables.sweep(results):
             put(table)
             console.print()
-    if any(result.failures for result in results):
+    if any(result.failures or result.refusals for result in results):
         put(tables.failures(results))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from afflux.bench.histogram import Histogram
 from afflux.bench.plan import Plan
 from afflux.bench.tally import Failure, Tally
+from afflux.core.errors import Error
 
 __all__ = ["FIGURES", "SERIES", "Result", "percent_of"]
 
@@ -27,6 +28,10 @@ def percent_of(name: str) -> float:
     """Return the percentile of a figure's name: 99.0 for p99, 99.9 for p999, 97.5 for p97.5."""
     digits = name.removeprefix("p")
     return float(digits if "." in digits else f"{digits[:2]}.{digits[2:] or 0}")
+
+
+def _most_frequent(failures: Iterable[Failure]) -> list[Failure]:
+    return sorted(failures, key=lambda failure: -failure.count)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +61,8 @@ class Result:
     interrupted: bool = False
     lost: str | None = None
     "Why the run ended early, if the server became unreachable."
+    refusal: Error | OSError | None = None
+    "The error of the first refused connection; None if all connections were opened."
 
     @property
     def latency(self) -> Histogram:
@@ -83,9 +90,19 @@ class Result:
         return self.tally.failed / self.requests if self.requests else 0.0
 
     @property
+    def connections_open(self) -> int:
+        """The connections that were opened."""
+        return self.plan.connections - self.tally.refused
+
+    @property
     def failures(self) -> list[Failure]:
         """Every kind of failure, the most frequent first."""
-        return sorted(self.tally.failures.values(), key=lambda failure: -failure.count)
+        return _most_frequent(self.tally.failures.values())
+
+    @property
+    def refusals(self) -> list[Failure]:
+        """Why connections were refused, the most frequent cause first."""
+        return _most_frequent(self.tally.refusals.values())
 
     @property
     def successful(self) -> bool:
@@ -142,6 +159,8 @@ class Result:
         yield "verb", plan.verb
         yield "load", "closed" if plan.rate is None else "open"
         yield "connections", plan.connections
+        yield "connections_open", self.connections_open
+        yield "connections_refused", tally.refused
         yield "concurrency", plan.streams
         yield "workers", plan.workers
         yield "credit", plan.credit if plan.flows and plan.bounded else "unbounded" if plan.flows else None
@@ -205,4 +224,5 @@ class Result:
             cpu=max(part.cpu for part in parts),
             interrupted=any(part.interrupted for part in parts),
             lost=next((part.lost for part in parts if part.lost is not None), None),
+            refusal=next((part.refusal for part in parts if part.refusal is not None), None),
         )

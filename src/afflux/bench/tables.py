@@ -90,6 +90,9 @@ def throughput(result: Result) -> Table:
         table.add_row("received", _bytes(result.bytes_per_s), _bytes(tally.bytes))
     style = "red" if tally.failed else ""
     table.add_row("failed", _percent(result.error_rate), f"{tally.failed:,}", style=style)
+    if tally.refused:
+        share = _percent(tally.refused / result.plan.connections)
+        table.add_row("connections refused", share, f"{tally.refused:,}", style="red")
     if tally.connections_lost:
         table.add_row("connections lost", "", f"{tally.connections_lost:,}", style="red")
     return table
@@ -187,7 +190,7 @@ def failures(results: Sequence[Result]) -> Table:
     table = _table("failed", "count", "code", "first error")
     table.columns[3].justify = "left"
     for result in results:
-        for failure in result.failures:
+        for failure in (*result.failures, *result.refusals):
             code = "" if failure.code is None else f"0x{failure.code:03X}"
             table.add_row(Text(failure.kind, style="red"), f"{failure.count:,}", code, Text(failure.example))
     return table

@@ -20,6 +20,9 @@ _EXAMPLE = 120
 "Maximum characters of a peer's text."
 
 
+_Key = tuple[str, int | str | None]
+
+
 @dataclass(slots=True)
 class Failure:
     """One kind of failure."""
@@ -58,12 +61,14 @@ class Tally:
         "Requests in flight or due when the run was interrupted."
         self.connections_lost = 0
         "Connections lost during fires, which do not raise on a loss."
+        self.refusals: dict[_Key, Failure] = {}
+        "Connections that were refused, or could not be made, before the load began; by kind and text."
         self.items = 0
         self.items_in_time = 0
         self.bytes = 0
         "Bytes of data and metadata received."
         self.bytes_in_time = 0
-        self.failures: dict[tuple[str, int | None], Failure] = {}
+        self.failures: dict[_Key, Failure] = {}
         self.latency = Histogram()
         "Nanoseconds from the scheduled start of a request to its end."
         self.service = Histogram()
@@ -83,6 +88,11 @@ class Tally:
     def failed(self) -> int:
         """Failed requests of all kinds."""
         return sum(failure.count for failure in self.failures.values())
+
+    @property
+    def refused(self) -> int:
+        """Connections that were refused, for all reasons."""
+        return sum(failure.count for failure in self.refusals.values())
 
     # -- counting ---------------------------------------------------------------------------------------------
 
@@ -132,14 +142,11 @@ class Tally:
 
     def fail(self, failure: Failure, count: int = 1) -> None:
         """Count a failure ``count`` times."""
-        key = (failure.kind, failure.code)
-        known = self.failures.get(key)
-        if known is None:
-            if len(self.failures) >= MOST_KINDS:
-                failure = Failure("Other", None, "further kinds of failure, counted together")
-                key = (failure.kind, failure.code)
-            known = self.failures.setdefault(key, failure)
-        known.count += count
+        _count(self.failures, (failure.kind, failure.code), failure, count)
+
+    def refuse(self, failure: Failure, count: int = 1) -> None:
+        """Count ``count`` refused connections."""
+        _count(self.refusals, (failure.kind, failure.example), failure, count)
 
     def gave_up(self, kind: str, seconds: float, example: str, count: int = 1) -> None:
         """Count requests that timed out after ``seconds``, which is recorded as their latency."""
@@ -155,8 +162,16 @@ class Tally:
             mine = getattr(self, name)
             if isinstance(value, Histogram):
                 mine.merge(value)
-            elif name == "failures":
-                for failure in value.values():
-                    self.fail(Failure(failure.kind, failure.code, failure.example), failure.count)
+            elif name in ("failures", "refusals"):
+                for key, failure in value.items():
+                    _count(mine, key, Failure(failure.kind, failure.code, failure.example), failure.count)
             elif name != "until":
                 setattr(self, name, mine + value)
+
+
+def _count(counts: dict[_Key, Failure], key: _Key, failure: Failure, count: int) -> None:
+    """Count a failure under its key; further keys than MOST_KINDS are counted together."""
+    if key not in counts and len(counts) >= MOST_KINDS:
+        failure = Failure("Other", None, "further kinds of failure, counted together")
+        key = (failure.kind, None)
+    counts.setdefault(key, failure).count += count

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from afflux.aio.driver import Driver
 from afflux.aio.owner import Owner
@@ -18,7 +19,7 @@ from afflux.core.events import Established, Event
 from afflux.transports.clock import now
 from afflux.transports.security import settled
 
-__all__ = ["round_trip"]
+__all__ = ["Trip", "round_trip"]
 
 _TIMES = 5
 _TIMEOUT_S = 2.0
@@ -42,15 +43,26 @@ class _Probe(Driver):
         super().dispatch(events)
 
 
-async def round_trip(plan: Plan, clock: Callable[[], float]) -> float | None:
-    """Return the minimum of several round trips in seconds; None if it cannot be measured."""
+class Trip(NamedTuple):
+    """A measured round trip."""
+
+    seconds: float | None
+    "The minimum of several; None if it could not be measured."
+    answered: bool = True
+    "False if the server took the connection and did not answer."
+
+
+async def round_trip(plan: Plan, clock: Callable[[], float]) -> Trip:
+    """Measure the round trip."""
     if not plan.address.entry.keepalives:
-        return None
+        return Trip(None)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            return await _measured(plan, clock)
-    except (Error, TimeoutError):
-        return None
+            return Trip(await _measured(plan, clock))
+    except Error:
+        return Trip(None)
+    except TimeoutError:
+        return Trip(None, answered=False)
 
 
 async def _measured(plan: Plan, clock: Callable[[], float]) -> float:

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from afflux.bench.load import Progress, run
+from afflux.bench.load import run_share
 from afflux.bench.plan import Plan
+from afflux.bench.progress import Progress
 from afflux.bench.workers import GO, PREFIX, Message, packed
 from afflux.core.errors import Error
 
@@ -59,12 +60,15 @@ async def _measure(plan: Plan, go: asyncio.Event, stop: asyncio.Event) -> None:
         _send("progress", progress)
 
     try:
-        _send("result", await run(plan, gate=gate, tell=tell, stop=stop))
+        result = await run_share(plan, gate=gate, tell=tell, stop=stop)
+        if result.refusal is not None:
+            result.refusal = _portable(result.refusal)
+        _send("result", result)
     except (Error, OSError) as error:
         _send("error", _portable(error))
 
 
-def _portable(error: Exception) -> Exception:
+def _portable(error: Error | OSError) -> Error | OSError:
     """Return the error if it can be pickled, otherwise an Error with its text."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -13,11 +13,11 @@ import pickle
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from afflux.bench.load import Gate, Progress, Tell
+from afflux.bench.load import Gate
 from afflux.bench.plan import Plan
+from afflux.bench.progress import TELL_S, Progress, Tell, together
 from afflux.bench.result import Result
 from afflux.core.errors import Error
 
@@ -58,13 +58,13 @@ async def run_workers(plan: Plan, *, tell: Tell | None, stop: asyncio.Event | No
     try:
         for share in plan.shares():
             workers.append(await _Worker.started(share))
-        async with _Together(workers, tell) as together:
-            await together.ready()
+        async with _Together(workers, tell) as all_of_them:
+            await all_of_them.ready()
             if gate is not None:
                 await gate()
             for worker in workers:
                 worker.send(GO)
-            return Result.together(plan, await together.results())
+            return Result.together(plan, await all_of_them.results())
     finally:
         stopped.cancel()
         await asyncio.gather(*(worker.end() for worker in workers))
@@ -167,18 +167,7 @@ class _Together:
 
     async def _report(self) -> None:
         while self._tell is not None:
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(TELL_S)
             known = [worker.progress for worker in self._workers if worker.progress is not None]
             if known:
-                self._tell(_sum(known))
-
-
-def _sum(parts: Sequence[Progress]) -> Progress:
-    shares = [part.share for part in parts if part.share is not None]
-    return replace(
-        parts[0],
-        share=min(shares, default=None),
-        done=sum(part.done for part in parts),
-        failed=sum(part.failed for part in parts),
-        items=sum(part.items for part in parts),
-    )
+                self._tell(together(known))

@@ -154,7 +154,7 @@ class RecordingProxy:
                 return False
             if not data:
                 line.end(client, time.time_ns())
-                with suppress(OSError):
+                with suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed transport
                     if writer.can_write_eof():
                         writer.write_eof()
                     else:

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
@@ -18,8 +19,10 @@ from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
+from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
 from afflux.core.errors import Error, SetupRefused
+from afflux.core.limits import Limits
 
 if TYPE_CHECKING:
     from afflux.bench import Plan, Progress, Result, Threshold
@@ -31,10 +34,14 @@ _SIZE = 64
 "Default size of a request or an item in bytes."
 
 _MOST_SIZE = 0x100_0000
+_CONNECT_S = 10.0
+"Seconds of --connect-timeout without the option."
 _OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
 _MOST_RUNS = 64
-_SHOW_AFTER_S = 2.0
+_SHOW_AFTER_S = 1.0
 "Seconds before progress is shown."
+_SHOW_EVERY_S = 10.0
+"Seconds between lines of progress where stderr is not a terminal."
 
 
 def bench(
@@ -116,6 +123,8 @@ def bench(
             help="Exit with 99 if the condition is met: p99>20ms, errors>0, rate<1k, …",
         ),
     ] = None,
+    limit: LimitOption = None,
+    wait: ConnectTimeout = None,
     hdr: Annotated[
         Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as an HdrHistogram log.")
     ] = None,
@@ -149,6 +158,8 @@ def bench(
         ends=items is not None,
         take=_take(verb, take),
         setup=_credentials(auth_file),
+        limits=limits_of(limit, Limits.trusted()),
+        connect_timeout=connect_timeout(wait) or _CONNECT_S,
         workers=workers,
     )
     _bench(plans, _thresholds(fail_if or [], plans[0]), hdr, quiet, chosen)
@@ -259,7 +270,8 @@ def _bench(
     results: list[Result] = []
     failure: Error | OSError | None = None
     interrupted = False
-    line = _Line(show=not quiet and sys.stderr.isatty())
+    line = _Line(show=not quiet)
+    allow_open_files(plans[0].connections)
     try:
         with asyncio.Runner(loop_factory=fast_loop()) as runner:
             for plan in plans:
@@ -311,24 +323,28 @@ async def _measured(plan: Plan, line: _Line) -> Result:
 
 
 class _Line:
-    """Show progress on one stderr line that is overwritten. Does not use rich, which would take milliseconds of the
-    measured loop."""
+    """Show progress on stderr: on a terminal one line that is overwritten, elsewhere a line of its own now and then.
+    Does not use rich, which would take milliseconds of the measured loop."""
 
     def __init__(self, show: bool) -> None:
         self._show = show
+        self._terminal = sys.stderr.isatty()
+        self._next = monotonic() + _SHOW_AFTER_S
         self._shown = False
         self.measuring = False
 
     def tell(self, progress: Progress) -> None:
         """Show the progress of the run."""
-        if not self._show or progress.elapsed < _SHOW_AFTER_S:
+        now = monotonic()
+        if not self._show or now < self._next:
             return
-        share = "" if progress.share is None else f"  {progress.share:.0%}"
-        done = f"{progress.done:,} done  {progress.done / progress.elapsed:,.0f} per second  {progress.failed:,} failed"
-        items = f"  {progress.items:,} items" if progress.items > progress.done else ""
-        sys.stderr.write(f"\r\x1b[K{progress.phase}  {progress.elapsed:.0f} s{share}  {done}{items}")
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[K{_words(progress)}")
+        else:
+            sys.stderr.write(f"afflux: {_words(progress)}\n")
+            self._next = now + _SHOW_EVERY_S
         sys.stderr.flush()
-        self._shown = True
+        self._shown = self._terminal
 
     def clear(self) -> None:
         """Erase the line."""
@@ -336,6 +352,17 @@ class _Line:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+def _words(progress: Progress) -> str:
+    """Return the progress in one line."""
+    share = "" if progress.share is None else f"  {progress.share:.0%}"
+    start = f"{progress.phase}  {progress.elapsed:.0f} s{share}"
+    if progress.phase == "connecting":
+        return f"{start}  {progress.done - progress.failed:,} open  {progress.failed:,} refused"
+    rate = progress.done / max(progress.elapsed, 0.001)
+    items = f"  {progress.items:,} items" if progress.items > progress.done else ""
+    return f"{start}  {progress.done:,} done  {rate:,.0f} per second  {progress.failed:,} failed{items}"
 
 
 def _print(results: list[Result], thresholds: list[Threshold], output: Format) -> None:
@@ -372,7 +399,7 @@ def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) 
         raise typer.Exit(THRESHOLD)
     if empty:
         raise typer.Exit(_code(empty[0]))
-    lost = any(result.lost or result.tally.connections_lost for result in results)
+    lost = any(result.lost or result.tally.connections_lost or result.tally.refused for result in results)
     raise typer.Exit(FAILED if lost else 0)
 
 

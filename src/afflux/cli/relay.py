@@ -16,6 +16,7 @@ import typer
 from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import check_reach, one
+from afflux.cli.limiting import LimitOption, limits_of
 from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, origins_of, storage_of
 from afflux.cli.steps import session_type
 from afflux.cli.streams import on_report_signal, report
@@ -124,6 +125,7 @@ def relay(
             "repeated.",
         ),
     ] = None,
+    limit: LimitOption = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
 ) -> None:
     """Store remote streams durably and serve them by cursor, so that any number of readers can replay them. Prints
@@ -146,7 +148,7 @@ def relay(
         }
         for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
     ]
-    storage = storage_of(journal, journal_bytes, keep or []) or {}
+    storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
     for uri in (*remotes, listen):
         check_reach(uri)
     given: dict[str, Any] = {"allowed_origins": origins_of(listen, origin)}

@@ -18,6 +18,7 @@ from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
+from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
 from afflux.cli.routes import show_routes
@@ -68,6 +69,8 @@ class Asked:
     reading: Reading | None
     retry: Backoff | None
     quiet: bool
+    limits: Limits
+    connect_timeout: float | None
 
     def note(self, text: str) -> None:
         """Print a line to stderr, unless --quiet."""
@@ -84,7 +87,8 @@ class Asked:
             metadata_mime=self.metadata_mime,
             data_mime=self.data_mime,
             setup=None if credentials is None else [credentials],
-            timeout=self.first.connecting,
+            limits=self.limits,
+            timeout=self.connect_timeout or self.first.connecting,
             lease=self.lease,
             lease_wait=(self.max_time or _LEASE_WAIT_S) if self.lease else None,
             resume=self.resume,
@@ -170,6 +174,8 @@ def request(
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors to stderr.")] = False,
+    limit: LimitOption = None,
+    wait: ConnectTimeout = None,
     output: Annotated[
         Format | None,
         typer.Option(
@@ -217,6 +223,8 @@ def request(
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
         first=answering.FirstAnswer(uri, inputs.duration(timeout)),
+        limits=limits_of(limit),
+        connect_timeout=connect_timeout(wait),
     )
     show = _printer(asked, output, end, columns)
     run = context.obj or _start  # the shell has a connection already
@@ -290,6 +298,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
+        name_option(error)
         if not show.items and _maybe_other_protocol(error):
             error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
         raise
@@ -430,7 +439,7 @@ class _Window:
 
     def __init__(self, answer: Any, asked: Asked) -> None:
         self._answer = answer
-        fits = Limits().connection_bytes // 4
+        fits = asked.limits.connection_bytes // 4
         self._window = AutoWindow(fits) if asked.credit == "auto" else Window(asked.credit, fits)
         self._take = asked.take
         self._clock = asyncio.get_running_loop().time

@@ -21,12 +21,14 @@ from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.handlers import check_verbs, load
 from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
+from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
 
 if TYPE_CHECKING:
     from afflux.aio.server import Server
+    from afflux.core.limits import Limits
 
 __all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "origins_of", "serve", "storage_of"]
 
@@ -34,9 +36,6 @@ GRACE = 5.0
 "Seconds that live streams may continue after a signal."
 
 MOST_WORKERS = 1024
-
-OPEN_FILES = 10_240
-"Open files for 10,000 connections, the default limit, plus those of the process itself."
 
 LEAST_JOURNAL = 0x10_0000
 "The least --journal-bytes: 1 MiB."
@@ -120,6 +119,7 @@ def serve(
         bool,
         typer.Option("--list-routes", help="Let clients list the handler's routes (request --routes); --demo does so."),
     ] = False,
+    limit: LimitOption = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
@@ -129,13 +129,15 @@ def serve(
     if not (demo or handler or file or sink):
         usage(conflicts.SOURCE)
     check_reach(uri)
-    storage = storage_of(journal, journal_bytes, keep or [])
-    terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin)}
+    limits = limits_of(limit)
+    storage = storage_of(journal, journal_bytes, keep or [], limits)
+    terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin), "limits": limits}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
-        words += [f"--origin={page}" for page in origin or ()] + ["--list-routes"] * list_routes
+        words += [f"--origin={page}" for page in origin or ()] + [f"--limit={text}" for text in limit or ()]
+        words += ["--list-routes"] * list_routes
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else load(handler or "")
@@ -159,20 +161,20 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
     return supervise(uri, workers, words, GRACE)
 
 
-def storage_of(journal: str | None, journal_bytes: str | None, keep: Sequence[str]) -> dict[str, Any] | None:
+def storage_of(
+    journal: str | None, journal_bytes: str | None, keep: Sequence[str], limits: Limits
+) -> dict[str, Any] | None:
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
         return None
     if not journal.startswith("nats://"):
         new_directory(journal, "--journal")
-    from afflux.core.limits import Limits
     from afflux.journal import Retention
 
     times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
     sizes = [text for text in keep if text not in times]
     if len(times) > 1 or len(sizes) > 1:
         usage(f"--keep {' and '.join(times if len(times) > 1 else sizes)}: give one time and one size at most")
-    limits = Limits.server()
     most = None if journal_bytes is None else size(journal_bytes)
     if most is not None and most < LEAST_JOURNAL:
         usage(f"--journal-bytes {journal_bytes} is too small: write at least {LEAST_JOURNAL}")
@@ -318,7 +320,7 @@ async def _serve(
 
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
-    _allow_open_files()
+    allow_open_files(terms["limits"].connections)
     async with contextlib.AsyncExitStack() as stack:
         if storage is not None:
             from afflux.journal import Journalled
@@ -354,18 +356,6 @@ def _explain_auto(server: Server) -> None:
     ]
     sys.stderr.write("".join(f"afflux: {line}\n" for line in lines))
     sys.stderr.flush()
-
-
-def _allow_open_files() -> None:
-    """Raise the soft limit of open files to ``OPEN_FILES``, or to the hard limit. The usual soft limit of 1,024 would
-    make further clients wait."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # missing on Windows; a system may refuse
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _spare_collector() -> None:

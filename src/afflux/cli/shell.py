@@ -19,6 +19,7 @@ from afflux.calls.listing import ListedRoute
 from afflux.cli import inputs
 from afflux.cli.completing import addresses
 from afflux.cli.exits import DONE, USAGE, code_of, words
+from afflux.cli.limiting import ConnectTimeout, LimitOption
 from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
@@ -49,6 +50,8 @@ def shell(
     ] = None,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    limit: LimitOption = None,
+    wait: ConnectTimeout = None,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="Output format of requests without -o. [default: text, or ndjson]"),
@@ -65,7 +68,8 @@ def shell(
     """Send requests over one connection, one on each line: request, stream, channel, fire, push or routes, followed by
     the options of `afflux request`. On a terminal with history and completion: Ctrl-C cancels the running request and
     Ctrl-D ends the shell. Lines from a pipe end with the first that fails, and its exit code."""
-    given = {"mmt": mmt, "dmt": dmt, "auth_file": auth_file, "lease": lease, "resume": resume, "output": output}
+    given: dict[str, Any] = {"mmt": mmt, "dmt": dmt, "auth_file": auth_file, "lease": lease, "resume": resume, "output": output}
+    given |= {"limit": limit, "wait": wait}
     defaults = {name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value}
     runner = Shell(uri, defaults)
     if sys.stdin.isatty():

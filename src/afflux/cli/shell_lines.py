@@ -27,7 +27,10 @@ VERBS: Final = {
 }
 "The commands that send a request, and their options."
 
-CONNECTION: Final = ("--resume", "--store", "--lease", "--auth-file", "--mmt", "--dmt")
+CONNECTION: Final = (
+    *("--resume", "--store", "--lease", "--auth-file", "--mmt", "--dmt"),
+    *("--limit", "--connect-timeout"),
+)
 "Options of the connection, which is made once."
 
 

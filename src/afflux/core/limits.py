@@ -16,7 +16,7 @@ from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 
-__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "explained", "reached", "reference"]
+__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "explained", "oversize", "reached", "reference"]
 
 Profile = Literal["server", "trusted", "tiny"]
 "``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
@@ -281,6 +281,13 @@ def reached(limits: Limits, name: str) -> str:
     if row.share_of is not None and isinstance(value, float):
         shown += f" of {row.share_of}={getattr(limits, row.share_of)}"
     return f"{row.reason or name}: {shown}"
+
+
+def oversize(limits: Limits, name: str, size: int, *, more: bool = False) -> str:
+    """Return the text for a size that exceeds a limit: the reason word, the size, the limit's name and value, as in
+    ``payload-too-large: 5000000 bytes exceed payload_bytes=4194304``. ``more``: the rest has not arrived."""
+    row, value = ROWS[name], getattr(limits, name)
+    return f"{row.reason or name}: {size} bytes{' or more' if more else ''} exceed {name}={value}"
 
 
 def _frame_for(payload_bytes: Any) -> Any:

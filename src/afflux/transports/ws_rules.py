@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from afflux.core.errors import ConnectionClosed, RemoteProtocolError
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import REASONS, Limits, oversize, reached
 
 __all__ = [
     "GOING_AWAY",
@@ -83,10 +83,13 @@ def text_message() -> RemoteProtocolError:
     return RemoteProtocolError("text-message: frames travel in binary messages", rule="ws-text")
 
 
-def limited(name: str, limits: Limits | None = None) -> RemoteProtocolError:
-    """Return the error for a limit that the peer reached; its text is the reason in the close frame."""
-    most = "" if limits is None else f": {getattr(limits, name)} at most"
-    return RemoteProtocolError(f"{REASONS[name]}{most}", rule=name)
+def limited(name: str, limits: Limits | None = None, size: int | None = None) -> RemoteProtocolError:
+    """Return the error for a limit that the peer reached, with a frame of ``size`` bytes; its text is the reason in the
+    close frame."""
+    if limits is None:
+        return RemoteProtocolError(REASONS[name], rule=name)
+    text = reached(limits, name) if size is None else oversize(limits, name, size)
+    return RemoteProtocolError(text, rule=name)
 
 
 def printable(text: str, most: int) -> str:

@@ -190,7 +190,7 @@ class Wire:
                 start, size = header(data, at)
             stop = start + size
             if size > room:
-                self._too_large()
+                self._too_large(size)
             elif stop > end:
                 self._needed = stop - at
                 break
@@ -215,8 +215,11 @@ class Wire:
             most = min(most, self.limits.first_frame_bytes - (0 if self._framing is None else self._framing.own))
         return most if self._message is None else most - len(self._message)
 
-    def _too_large(self) -> None:
-        self.fail(MESSAGE_TOO_BIG, limited("first_frame_bytes" if self.first else "frame_bytes", self.limits))
+    def _too_large(self, size: int) -> None:
+        """Refuse a frame with ``size`` bytes more."""
+        size += len(self._message or b"") + (0 if self._framing is None else self._framing.own)
+        name = "first_frame_bytes" if self.first else "frame_bytes"
+        self.fail(MESSAGE_TOO_BIG, limited(name, self.limits, size))
 
     def _other(self, frame: bytes, found: list[bytes]) -> None:
         """Let the library read a frame that is not a whole binary message, or is illegal."""

@@ -69,7 +69,7 @@ def test_a_response_that_is_too_large(mode: str) -> None:
     body = b"x" * 32_768
     (play >> (data(body), data(body))).forget()
     play >> data(b"x") << failed(1, SessionAborted, rule="payload_bytes", may_have_been_processed=True)
-    play << abort(detail="payload-too-large")
+    play << abort(detail="payload-too-large: 65537 bytes or more exceed payload_bytes=65536")
     play >> (data(b"late", eof=True), CLOSE)
     assert free_id(play) == 0
 

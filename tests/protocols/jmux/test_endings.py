@@ -48,7 +48,7 @@ def test_an_id_is_given_back_once() -> None:
     play.do(lambda engine: None) << opening(b"q", eof=True)
     (play >> (data(b"x" * 32_768), data(b"x" * 32_768))).forget()
     play >> data(b"x", eof=True, close=True, ack=True) << failed(1, SessionAborted, rule="payload_bytes")
-    play << abort(detail="payload-too-large") << opening(b"q", eof=True)
+    play << abort(detail="payload-too-large: 65537 bytes exceed payload_bytes=65536") << opening(b"q", eof=True)
     play >> data(b"a", eof=True, close=True) << ev.Items(2, [Payload(b"a")], True) << opening(b"q", eof=True)
     play >> data(b"b", eof=True, close=True) << ev.Items(3, [Payload(b"b")], True)
     assert free_id(play) == 0

@@ -173,8 +173,24 @@ def test_payloads_for_which_there_is_no_memory_wait() -> None:
                 play.forget()
         rations = play.engine.sessions.rations
         assert rations.shared_used <= rations.shared_limit
-    assert refused == {(id, b"payload-too-large") for id in range(4)}
+    words = b"payload-too-large: 131328 bytes or more exceed payload_bytes=131072"
+    assert refused == {(id, words) for id in range(4)}
     assert not play.engine.closed
+
+
+def test_a_payload_for_which_there_will_never_be_memory() -> None:
+    """connection_bytes: 128 sessions have their reserve, so a payload that is permitted does not fit beside it."""
+    limits = Limits.tiny(ration_bytes=256, ration_max_bytes=262_144, sessions=128, payload_bytes=229_376)
+    play = server(limits=limits, sessions=False) >> opening(id=0)
+    details: list[bytes] = []
+    for _ in range(2000):
+        if details:
+            break
+        play.forget() >> data(b"x" * min(owed(play.engine).get(0, 0), 4096), id=0)
+        details = [said.detail for said in play.sent if isinstance(said, Abort)]
+    (words,) = details
+    assert words.startswith(b"payload-too-large: more than ")
+    assert words.endswith(b" bytes exceed a session's share of connection_bytes=262144")
 
 
 # -- what this side sends -------------------------------------------------------------------------------------

@@ -76,7 +76,8 @@ def test_a_request_that_is_too_large(mode: str) -> None:
         payload_bytes=65_536, ration_bytes=65_536, ration_max_bytes=65_536, connection_bytes=2**20, sessions=1
     )
     play = server(mode, limits, sessions=False) >> (opening(b"x" * 32_768), data(b"x" * 32_768))
-    play.forget() >> data(b"x") << abort(detail="payload-too-large")
+    play.forget() >> data(b"x")
+    play << abort(detail="payload-too-large: 65537 bytes or more exceed payload_bytes=65536")
     assert not handlers(play)
 
 

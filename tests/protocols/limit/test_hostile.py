@@ -48,7 +48,7 @@ def test_HS_12_a_first_frame_that_is_too_large(mode: Mode, frame_type: int, code
     play = server(mode, TINY) >> head
     play.quiet()
     play >> b"\x00" << closed(RemoteProtocolError, rule="first_frame_bytes", code=code)
-    play << error(0, code, b"first-frame-too-large: first_frame_bytes=16384")
+    play << error(0, code, b"first-frame-too-large: 16385 bytes exceed first_frame_bytes=16384")
 
 
 def test_HS_12_the_next_frame_may_be_larger() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from afflux.core.errors import Consequence, Violation
 from afflux.core.events import Ignored, Opened
-from afflux.core.limits import explained, reached
+from afflux.core.limits import explained, oversize, reached
 from afflux.core.payload import Payload
 from afflux.protocols.family.late import LateFrame
 from afflux.protocols.family.states import StreamInput, StreamState
@@ -61,7 +61,8 @@ def _admit(streams: Streams, frame: Any, refusal: str) -> None:
     else:
         payload = Payload(frame.data, frame.metadata)
         if len(payload) > streams.limits.payload_bytes:
-            _refuse(streams, id, codes.Code.REJECTED, "payload-too-large", False, opening.verb == "fire")
+            reason = oversize(streams.limits, "payload_bytes", len(payload))
+            _refuse(streams, id, codes.Code.REJECTED, reason, False, opening.verb == "fire")
         else:
             _accept(streams, frame, payload, opening.verb == "channel" and frame.complete)
 
@@ -156,7 +157,8 @@ def _item(streams: Streams, stream: Stream, is_item: bool, complete: bool, paylo
         streams.step(stream, StreamInput.ITEM_EXCESS)
     elif len(payload) > streams.limits.payload_bytes and stream.state != _IN_DONE:
         stream.late = 0
-        streams.step(stream, StreamInput.TOO_BIG, ("payload-too-large", streams.member.codes.Code.REJECTED))
+        reason = oversize(streams.limits, "payload_bytes", len(payload))
+        streams.step(stream, StreamInput.TOO_BIG, (reason, streams.member.codes.Code.REJECTED))
     elif complete or stream.verb == "request":
         # the answer of a request completes it, with or without C
         streams.step(stream, StreamInput.ITEM_LAST, payload)

@@ -308,7 +308,7 @@ class Engine(Connection):
         layout, most = self.member.layout, self.limits.frame_bytes
         size = layout.size + 4 + len(payload) + (0 if payload.metadata is None else layout.metadata_size)
         if size > most:
-            text = f"a request of {size} bytes cannot be split: a peer accepts {most}"
+            text = f"a request of {size} bytes cannot be split and exceeds frame_bytes={most}"
             raise LimitExceeded(text, rule="frame-too-large")
 
     def _completes_alone(self, stream: Stream, item: PayloadLike) -> bool:

@@ -18,6 +18,7 @@ from afflux.core.alike import MANY, alike
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
+from afflux.core.limits import oversize
 from afflux.core.payload import Payload, Run
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
@@ -340,14 +341,15 @@ class Inbound:
         if length <= self._limit:
             return layout.own + length
         if not self.first:
-            raise Violation("frame-too-large", rule="frame_bytes")
+            raise Violation(oversize(self._streams.limits, "frame_bytes", length), rule="frame_bytes")
+        reason = oversize(self._streams.limits, "first_frame_bytes", length)
         if layout.id_first and any(block[position + layout.prefix : min(end, position + layout.prefix + 4)]):
             # HS-12: a first frame is on stream 0, whatever its type
-            raise Violation("first-frame-too-large", rule="first_frame_bytes", code=code.INVALID_SETUP)
+            raise Violation(reason, rule="first_frame_bytes", code=code.INVALID_SETUP)
         if end - position < layout.typed:  # HS-12: the type decides the code
             return end - position + 1 if layout.id_first else layout.typed
         refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
-        raise Violation("first-frame-too-large", rule="first_frame_bytes", code=refusal)
+        raise Violation(reason, rule="first_frame_bytes", code=refusal)
 
     @property
     def _limit(self) -> int:

@@ -15,7 +15,7 @@ from io import BytesIO
 from typing import Any
 
 from afflux.core.errors import Consequence, Violation
-from afflux.core.limits import Limits
+from afflux.core.limits import Limits, oversize
 from afflux.core.payload import Payload
 from afflux.core.terms import Place
 
@@ -162,7 +162,7 @@ class Reassembly:
         try:
             partial.add(frame, self._rule, self._place)
             if partial.size > self._limits.payload_bytes:
-                raise _reached("payload-too-large", "payload_bytes")
+                raise _reached(oversize(self._limits, "payload_bytes", partial.size, more=not last), "payload_bytes")
             if partial.fragments > self._limits.fragments:
                 raise _reached("too-many-fragments", "fragments")
             grown = self._cost(partial) - before

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
 from afflux.core.events import Canceled, Completed, Failed, Granted, Ignored, Items
+from afflux.core.limits import explained
 from afflux.core.payload import Payload
 from afflux.protocols.family.states import StreamAction
 
@@ -115,7 +116,7 @@ def _end_failed(streams: Streams, stream: Stream, error: Error) -> None:
 def _refuse_big(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
     reason, code = argument
     _refuse_payload(streams, stream, code, reason)
-    error = LimitExceeded(f"{reason}: the payload is dropped", stream=stream.id, rule=reason)
+    error = LimitExceeded(explained(streams.limits, reason), stream=stream.id, rule=reason.partition(":")[0])
     streams.current.events.append(Failed(stream.id, error))
 
 

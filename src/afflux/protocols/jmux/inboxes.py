@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from afflux.core.events import Readable
+from afflux.core.limits import REASONS, oversize
 from afflux.protocols.jmux.budget import STALLED_S, Rations
 from afflux.protocols.jmux.frames import increments
 from afflux.protocols.jmux.halves import InboundInput, InboundState
@@ -16,11 +17,10 @@ from afflux.protocols.jmux.outbound import Outbound
 from afflux.protocols.jmux.session import SOON, Session
 from afflux.protocols.jmux.shared import Shared
 
-__all__ = ["EMPTY", "TOO_LARGE", "Inboxes"]
+__all__ = ["EMPTY", "Inboxes"]
 
 EMPTY = 4
 "Price of a message without effect: its header, counted as NoOperation."
-TOO_LARGE = "payload-too-large"
 _OPEN, _LAST = InboundState.OPEN, InboundInput.LAST
 
 
@@ -82,8 +82,12 @@ class Inboxes:
         """Add bytes to a session that is delivered whole."""
         inbox, rations = session.inbox, self.rations
         size = len(data) if inbox is None else len(inbox) + len(data)
-        if size > self._shared.limits.payload_bytes or (size >= rations.largest and not last):
-            return TOO_LARGE
+        limits = self._shared.limits
+        if size > limits.payload_bytes:
+            return oversize(limits, "payload_bytes", size, more=not last)
+        if size >= rations.largest and not last:
+            share = f"a session's share of connection_bytes={limits.connection_bytes}"
+            return f"{REASONS['payload_bytes']}: more than {size} bytes exceed {share}"
         if not last:
             self._keep(session, data)
             worth = len(data) > 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.frame import Malformed
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import Limits, oversize
 from afflux.protocols.limit import runs
 from afflux.protocols.limit.codes import Code
 from afflux.protocols.limit.frames import HEADER_SIZE, LimitFrame, Setup, decode
@@ -105,13 +105,13 @@ class Inbound:
         if size < HEADER_SIZE:
             raise Violation(f"a frame of {size} bytes: the header has {HEADER_SIZE}", rule="FR-01")
         if size > limits.frame_bytes:
-            raise Violation(f"{REASONS['frame_bytes']}: {size} bytes, at most {limits.frame_bytes}", rule="frame_bytes")
+            raise Violation(oversize(limits, "frame_bytes", size), rule="frame_bytes")
         if size <= limits.first_frame_bytes or not connection.first:
             return 0
         if len(block) < start + HEADER_SIZE:
             return start + HEADER_SIZE
         code = Code.REJECTED_SETUP if block[start + 4] >> 2 == Setup.TYPE else Code.INVALID_SETUP
-        raise Violation(REASONS["first_frame_bytes"], rule="first_frame_bytes", code=code)
+        raise Violation(oversize(limits, "first_frame_bytes", size), rule="first_frame_bytes", code=code)
 
     @staticmethod
     def _frame(connection: Connection, block: bytes, start: int, stop: int) -> LimitFrame | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from afflux.core.errors import Violation
 from afflux.core.fields import Kind
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import REASONS, Limits, oversize
 
 _LARGEST = (1 << 64) - 1
 
@@ -69,7 +69,7 @@ class Cursor:
         """Read the length of a text or of bytes, within the limits (R-7, D-4)."""
         size = self.varint()
         if size > self.limits.payload_bytes:
-            raise Violation(REASONS["payload_bytes"], rule="R-7")
+            raise Violation(oversize(self.limits, "payload_bytes", size), rule="R-7")
         return size
 
     def take(self, size: int) -> bytes:

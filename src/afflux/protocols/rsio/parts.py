@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from afflux.core.errors import Violation
-from afflux.core.limits import REASONS, Limits
+from afflux.core.limits import REASONS, Limits, oversize
 
 __all__ = ["Parts"]
 
@@ -51,7 +51,8 @@ class Parts:
             partial = self._partials[key] = _Partial(now)
         cost = len(data) + limits.object_overhead_bytes
         if partial.size + len(data) > limits.payload_bytes:
-            raise Violation(REASONS["payload_bytes"], rule="payload_bytes")
+            size = partial.size + len(data)
+            raise Violation(oversize(limits, "payload_bytes", size, more=not last), rule="payload_bytes")
         if partial.count >= limits.fragments:
             raise Violation(REASONS["fragments"], rule="fragments")
         if cost > room:

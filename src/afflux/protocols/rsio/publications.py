@@ -15,7 +15,7 @@ from typing import Any
 from afflux.core.credit import SATURATED, Credit, StreamStatus
 from afflux.core.errors import LimitExceeded, LocalProtocolError, RemoteProtocolError, Unsupported, Violation
 from afflux.core.events import Canceled, Failed, Granted, Ignored, Opened
-from afflux.core.limits import REASONS
+from afflux.core.limits import REASONS, oversize
 from afflux.core.machine import numbered
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.rsio.codes import GENERIC_TEXT, UNBOUNDED, text_for
@@ -189,7 +189,7 @@ class Publications:
             raise LocalProtocolError(text, stream=stream, rule="R-23")
         elements = [item if type(item) is bytes else _element(item, stream) for item in payloads]
         if len(largest := max(elements, key=len, default=b"")) > self.shared.limits.payload_bytes:
-            text = f"an element of {len(largest)} bytes: a peer accepts {self.shared.limits.payload_bytes}"
+            text = oversize(self.shared.limits, "payload_bytes", len(largest))
             raise LimitExceeded(text, stream=stream, rule=REASONS["payload_bytes"])
         size = publication.size
         wrong = next((i for i, data in enumerate(elements) if len(data) != size), -1) if size else -1

@@ -12,7 +12,7 @@ from typing import Any
 from afflux.core.credit import StreamStatus
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, RemoteProtocolError, Violation
 from afflux.core.events import Completed, Event, Failed, Ignored
-from afflux.core.limits import REASONS
+from afflux.core.limits import REASONS, oversize, reached
 from afflux.core.machine import numbered
 from afflux.protocols.rsio import frames
 from afflux.protocols.rsio.codes import UNBOUNDED, error_for
@@ -141,7 +141,7 @@ class Subscriptions:
         self.shared.out.control(message.encode())
 
     def refuse_size(self, subscription: Subscription, size: int) -> None:
-        self.abandon(subscription, _refused(REASONS["payload_bytes"]))
+        self.abandon(subscription, _refused(oversize(self.shared.limits, "payload_bytes", size)))
 
     def deliver(self, subscription: Subscription, elements: tuple[bytes, int, int]) -> None:
         data, size, count = elements
@@ -212,7 +212,7 @@ _ACTIONS: list[Callable[[Subscriptions, Subscription, Any], None]] = numbered(
 
 def _refused(reason: str) -> LimitExceeded:
     """The error of a subscription that a limit ends."""
-    return LimitExceeded(f"{reason}: the subscription is canceled", rule=reason)
+    return LimitExceeded(f"{reason}: the subscription is canceled", rule=reason.partition(":")[0])
 
 
 class Signals:
@@ -247,7 +247,7 @@ class Signals:
         if not subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.element or b""))
         elif message.element is None:
-            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
+            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(reached(self._shared.limits, "payload_bytes")))
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.element, len(message.element), 1))
 
@@ -260,7 +260,7 @@ class Signals:
         elif count > subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.elements or b""))
         elif message.elements is None:
-            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(REASONS["payload_bytes"]))
+            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(reached(self._shared.limits, "payload_bytes")))
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.elements, size, count))
 
