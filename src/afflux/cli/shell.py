@@ -68,9 +68,9 @@ def shell(
     """Send requests over one connection, one on each line: request, stream, channel, fire, push or routes, followed by
     the options of `afflux request`. On a terminal with history and completion: Ctrl-C cancels the running request and
     Ctrl-D ends the shell. Lines from a pipe end with the first that fails, and its exit code."""
-    given: dict[str, Any] = {"mmt": mmt, "dmt": dmt, "auth_file": auth_file, "lease": lease, "resume": resume, "output": output}
-    given |= {"limit": limit, "wait": wait}
-    defaults = {name: str(value) if isinstance(value, Path) else value for name, value in given.items() if value}
+    given = {"mmt": mmt, "dmt": dmt, "auth_file": auth_file, "lease": lease, "resume": resume, "output": output}
+    defaults: dict[str, Any] = {"limit": limit, "wait": wait, **given}
+    defaults = {name: str(value) if isinstance(value, Path) else value for name, value in defaults.items() if value}
     runner = Shell(uri, defaults)
     if sys.stdin.isatty():
         from afflux.cli.shell_prompt import prompt_lines
