@@ -802,7 +802,14 @@ async def test_what_came_of_each_call(uri: str, side: str) -> None:
         peer = afflux.wrap(plain, metrics) if side == "peer" else plain
         await peer.request(b"a", route="echo.b")
         assert await watch.seen.get() == Observation(
-            verb="request", route="echo.{x}", outcome="ok", code=None, seconds=1.0, items=1
+            verb="request",
+            route="echo.{x}",
+            outcome="ok",
+            code=None,
+            seconds=1.0,
+            items=1,
+            protocol="rsocket",
+            outbound=side == "peer",
         )
         [_ async for _ in peer.stream(route="count")]
         assert await watch.short() == ("stream", "count", "ok", None, 3)

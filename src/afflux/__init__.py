@@ -39,7 +39,7 @@ from afflux.core.exports import exports_of
 from afflux.core.payload import Payload
 
 if TYPE_CHECKING:
-    from afflux import asgi, auth, codecs, middleware, reactive, sync, testing
+    from afflux import asgi, auth, codecs, middleware, otel, prometheus, reactive, sync, testing
     from afflux.aio.client import connect
     from afflux.aio.current import route_of
     from afflux.aio.flow import ItemStream
@@ -130,6 +130,8 @@ __all__ = [
     "entries",
     "reactive",
     "middleware",
+    "otel",
+    "prometheus",
     "relay",
     "reply",
     "route_of",
@@ -185,6 +187,8 @@ __getattr__, __dir__ = exports_of(
         "entries": "afflux.calls",
         "reactive": "afflux",
         "middleware": "afflux",
+        "otel": "afflux",
+        "prometheus": "afflux",
         "reply": "afflux.calls",
         "route_of": "afflux.aio.current",
         "serve": "afflux.aio.server",

@@ -85,7 +85,7 @@ async def test_other_exceptions_are_logged_and_sent_in_general_terms(
                 await peer.request(b"1")
             assert caught.value.code == 0x201
             assert "secret" not in str(caught.value)
-    assert [(record.name, record.levelno) for record in caplog.records] == [("afflux", logging.ERROR)]
+    assert [(record.name, record.levelno) for record in caplog.records] == [("afflux.handlers", logging.ERROR)]
     assert "a secret" in caplog.text
 
 

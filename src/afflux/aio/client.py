@@ -25,6 +25,7 @@ from afflux.retry.backoff import Backoff
 from afflux.transports import clock
 from afflux.transports.address import Address, parse
 from afflux.transports.security import Tls, settled
+from afflux.watching import watch_of
 
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.lease import LeasePolicy
@@ -186,7 +187,8 @@ class Connecting:
         else:
             engine = former.engine
         handlers = ClientHandlers(verbs, extensions=plan.extensions)
-        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address.protocol)
+        watch = watch_of(plan.address.entry, str(plan.address), client=True)
+        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address.protocol, watch=watch)
         driver.leases.wait_s = plan.lease_wait
         if terms.leases:
             driver.leases.first = driver.state.loop.create_future()
@@ -277,6 +279,8 @@ class Connecting:
     async def _join(self, driver: Driver, *, until: asyncio.Future[None] | None = None) -> None:
         """Open a transport for a driver, and wait for ``until`` or the end of the connection."""
         plan = self._plan
+        if (watch := driver.state.watch) is not None:
+            watch.connecting()
         try:
             async with asyncio.timeout(plan.timeout):
                 await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from afflux.aio.gate import Gate
 from afflux.aio.peer import Peer
 from afflux.aio.serving import Serving
+from afflux.aio.traffic import Traffic
 from afflux.core.errors import ConnectionClosed, Error, Rejected
 from afflux.core.events import Established, Opened, Resuming, Suspended
 from afflux.core.limits import REASONS, Limits
@@ -30,6 +32,8 @@ class Clients:
         self._sessions = terms.sessions
         self.on_setup = on_setup
         self.gate = Gate(limits, overloaded)
+        self._past = Traffic()
+        "Of the connections that have ended."
         self.throttle = ResumeThrottle(limits)
         self.closing = False
         "The server accepts no more connections."
@@ -41,12 +45,20 @@ class Clients:
     def add(self, connection: ServerConnection) -> None:
         """A client has connected, or its session was restored."""
         connection.clients = self
+        self._past.connections += 1
         self.connections[connection.driver.engine] = connection
 
     @property
     def peers(self) -> tuple[Peer, ...]:
         """The clients."""
         return tuple(connection.peer for connection in self.connections.values())
+
+    def traffic(self) -> Traffic:
+        """Return what all clients have sent and received."""
+        sum = replace(self._past)
+        for connection in self.connections.values():
+            sum.add(connection)
+        return sum
 
     def established(self, connection: ServerConnection) -> None:
         """A client has sent its setup."""
@@ -65,14 +77,17 @@ class Clients:
 
     def left(self, connection: ServerConnection) -> None:
         """All tasks of a client have ended."""
-        self.connections.pop(connection.driver.engine, None)
+        if self.connections.pop(connection.driver.engine, None) is not None:
+            self._past.add(connection)
         self.gate.handshakes.pop(connection, None)
         self._ending.pop(connection, None)
         self.gate.uncount(connection)
 
     def forget_closed(self) -> None:
         """Forget the clients whose connection is over, even if a handler ignores that it was canceled."""
-        self.connections = {engine: one for engine, one in self.connections.items() if not one.driver.state.over}
+        for connection in [one for one in self.connections.values() if one.driver.state.over]:
+            self._past.add(connection)
+            del self.connections[connection.driver.engine]
 
     # -- sessions that outlive their transport ----------------------------------------------------------------
 
@@ -182,6 +197,8 @@ class ServerConnection(Serving):
 
     def resumed(self) -> None:
         """The client has reconnected."""
+        if (watch := self.driver.state.watch) is not None:
+            watch.resumed()
         again, self.again = self.again, ()
         for event, sent in again:
             self.begin_again(event, sent)
@@ -216,7 +233,7 @@ class ServerConnection(Serving):
                 await decide(self.peer.setup, newcomer.peer)
         except Exception as error:
             if not isinstance(error, Error):
-                state.log_failure("afflux: on_setup raised", error)
+                state.log_failure(f"afflux: on_setup raised: peer {state.far}", error)
             newcomer.refuse("there is no such session")
         else:
             self.former = False
@@ -232,7 +249,7 @@ class ServerConnection(Serving):
         except Error as error:
             self.refuse(error.message or "refused", error.code)
         except Exception as error:
-            state.log_failure("afflux: on_setup raised", error)
+            state.log_failure(f"afflux: on_setup raised: peer {state.far}", error)
             self.refuse("refused")
         else:
             state.run(state.engine.accept, state.now())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from afflux.aio.peer import current_peer
-from afflux.calls import CHANNEL_NAME, route_in
+from afflux.aio.peer import Peer, current_peer
+from afflux.calls import CHANNEL_NAME, COMPOSITE, route_in
 from afflux.core.payload import Payload
 
-__all__ = ["mime_types", "route_of"]
+__all__ = ["mime_types", "route_of", "takes_entries"]
 
 OCTETS: Final = "application/octet-stream"
 
@@ -26,6 +26,12 @@ def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
         Invalid: the composite metadata, or the routing metadata, cannot be read.
     """
     return route_in(payload, mime_types()[0] if metadata_mime is None and payload.metadata else metadata_mime)
+
+
+def takes_entries(peer: Peer) -> bool:
+    """Return whether the metadata of requests to a peer is composite, so that an entry can be added."""
+    setup = peer._driver.engine.setup
+    return setup is not None and setup.metadata_mime == COMPOSITE
 
 
 def mime_types() -> tuple[str | None, str]:

@@ -32,6 +32,7 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Answers, Event, Items, Verb
 from afflux.core.payload import PayloadLike, payload_of
+from afflux.watching import Watch
 
 if TYPE_CHECKING:
     from afflux.aio.saving import Saving
@@ -68,10 +69,10 @@ class Driver:
     leases: LeaseQueue
     streams: Streams
 
-    def __init__(self, engine: Engine, owner: Owner, *, expects: str | None = None) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, owner: Owner, *, expects: str | None = None, watch: Watch | None = None) -> None:
+        self.engine = engine = engine if watch is None else watch.tap(engine)
         self.owner = owner
-        self.state = state = State(engine, self)
+        self.state = state = State(engine, self, watch)
         self.pump = pump = Pump(state, expects)
         self.input, self.output = pump.input, pump.output
         self.tasks = Tasks(state)
@@ -286,13 +287,13 @@ class Driver:
         self.pump.linger()
         self.owner.ended()
         if state.lost:
-            self.owner.parted()
+            self._part()
         self.output.flush_soon()
         self.check_finished()
 
     def parted(self) -> None:
         """The transport is gone."""
-        self.owner.parted()
+        self._part()
         self.check_finished()
 
     def check_finished(self) -> None:
@@ -302,6 +303,12 @@ class Driver:
             if self._finished is not None:
                 self._finished.set_result(None)
             self.state.loop.call_soon(self._leave)
+
+    def _part(self) -> None:
+        state = self.state
+        if state.watch is not None:
+            state.watch.ended(state.error, state.now())
+        self.owner.parted()
 
     def _end_saving(self) -> None:
         saving, self.saving = self.saving, None

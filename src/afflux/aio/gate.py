@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -20,10 +19,9 @@ from typing import Final, Protocol
 from afflux.core.bucket import Bucket
 from afflux.core.errors import Error
 from afflux.core.limits import Limits, reached
+from afflux.watching import SERVERS
 
 __all__ = ["Gate"]
-
-_log = logging.getLogger("afflux")
 
 _SCARCE: Final = 0.75
 "The part of ``connections`` that may be in use before a share bounds an address."
@@ -154,5 +152,5 @@ class Gate:
     def _log(self, uri: str) -> None:
         if self._unlogged:
             words = ", ".join(f"{count} ({reason})" for count, reason in self._unlogged.values())
-            _log.warning("afflux: connections to %s refused: %s", uri, words)
+            SERVERS.warning("afflux: connections to %s refused: %s", uri, words)
             self._unlogged.clear()

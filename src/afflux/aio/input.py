@@ -48,6 +48,7 @@ class Input:
         "on_hold",
         "piece",
         "reading",
+        "taken",
     )
 
     def __init__(self, state: State) -> None:
@@ -58,6 +59,8 @@ class Input:
         "The most bytes of one pass."
         self.held = b""
         "Bytes that wait for a pass."
+        self.taken = 0
+        "Bytes that passes were run over."
         self._piece_queued = False
         "A pass over ``held`` is scheduled."
         self._large_reads = 0
@@ -88,6 +91,7 @@ class Input:
     def take(self, data: bytes | memoryview) -> None:
         """Run one pass. The size of the next one follows from the time that this one takes (FR-28)."""
         state = self._state
+        self.taken += len(data)
         start = state.now()
         state.driver.dispatch(state.engine.receive(data, start))
         took = state.now() - start

@@ -18,6 +18,7 @@ from afflux.core.limits import Limits
 from afflux.retry.backoff import Backoff
 from afflux.retry.tries import ResumeTries
 from afflux.transports.clock import clock_of
+from afflux.watching import CONNECTIONS, quoted
 
 __all__ = ["Keeper"]
 
@@ -76,6 +77,8 @@ class Keeper:
         failure: Error | None = None
         tries = self._resumes
         while driver.state.away and tries is not None and (due := tries.next(now := self._now())) is not None:
+            if (watch := driver.state.watch) is not None:
+                watch.trying(due - now)
             await asyncio.sleep(due - now)
             tries.begin(self._now())
             try:
@@ -106,6 +109,7 @@ class Keeper:
 
     async def _connect(self, tries: Iterator[float], renewed: asyncio.Future[Driver], failure: Error) -> None:
         for wait in tries:
+            CONNECTIONS.info("connecting again in %.3g s: %s", wait, quoted(failure.message))
             await asyncio.sleep(wait)
             try:
                 driver = await self._renew()

@@ -34,12 +34,12 @@ class Output:
         "_pacer",
         "_stall",
         "_state",
-        "_written",
         "blocked",
         "flushing",
         "low",
         "peer_ended",
         "plenty",
+        "written",
     )
 
     def __init__(self, state: State, input: Input, memory: MemoryUse) -> None:
@@ -58,7 +58,8 @@ class Output:
         self._ending = False
         self.peer_ended = False
         "The peer has ended its half."
-        self._written = 0
+        self.written = 0
+        "Bytes that were handed to the transports."
         self._stall: asyncio.TimerHandle | None = None
         self._pacer: asyncio.TimerHandle | None = None
 
@@ -119,7 +120,7 @@ class Output:
                 break
             if driver.saving is not None and not driver.saving.durable():
                 return
-            self._written += len(data)
+            self.written += len(data)
             transport.write(data)
         if driver.saving is not None:
             driver.saving.save_changes()
@@ -152,7 +153,6 @@ class Output:
         """Forget the transport."""
         self.stop()
         self.blocked = self._ending = self.peer_ended = False
-        self._written = 0
 
     def stop(self) -> None:
         """Cancel all timers."""
@@ -184,7 +184,7 @@ class Output:
     def _watch(self, unsent: int) -> None:
         """Check after ``write_stall_s`` that all that waits now has left, or as much as ``write_min_rate`` requires."""
         limits = self._state.engine.limits
-        enough = self._written - unsent + max(1, min(unsent, int(limits.write_min_rate * limits.write_stall_s)))
+        enough = self.written - unsent + max(1, min(unsent, int(limits.write_min_rate * limits.write_stall_s)))
         self._stall = self._state.loop.call_later(limits.write_stall_s, self._check_stall, enough)
 
     def _check_stall(self, enough: int) -> None:
@@ -193,7 +193,7 @@ class Output:
         transport = state.transport
         if transport is None or state.lost or not (unsent := transport.get_write_buffer_size()):
             return
-        if self._written - unsent < enough:
+        if self.written - unsent < enough:
             state.driver.lose(ConnectionClosed("write-stall: the peer does not read", rule="write_stall_s"))
         else:
             self._watch(unsent)

@@ -72,11 +72,11 @@ class Producers:
             await sender.send_all(source)
         except asyncio.CancelledError:
             if not sender.over:
-                self._slots.fail(event.stream, Canceled("the handler was canceled"))
+                self._slots.fail(event.verb, event.stream, Canceled("the handler was canceled"))
             raise
         except BaseException as error:
             if not sender.over:
-                self._slots.fail(event.stream, error)
+                self._slots.fail(event.verb, event.stream, error, event.payload)
             if isinstance(error, STOPS):
                 raise
         finally:

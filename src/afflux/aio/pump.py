@@ -54,6 +54,9 @@ class Pump(Receiver):
         if state.over:
             state.loop.call_soon(state.transport.abort)  # in the next turn: uvloop has yet to prepare the socket
             return
+        if state.watch is not None:
+            info = transport.get_extra_info
+            state.watch.connected(state.now(), info("sockname"), info("peername"))
         low = self.output.low
         state.transport.set_write_buffer_limits(high=low, low=low // 4)
         if state.away:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -23,6 +22,7 @@ from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import RECOGNIZED, foreign
 from afflux.transports.reading import Receiver
+from afflux.watching import SERVERS
 
 if TYPE_CHECKING:
     from afflux.aio.clients import Clients, ServerConnection
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from afflux.core.terms import Terms
 
 __all__ = ["Recognizing", "Wires"]
-
-_log = logging.getLogger("afflux")
 
 
 class Wires:
@@ -85,7 +83,7 @@ class Wires:
                 if not self.recognizes:
                     raise
                 self.unserved[entry.name] = error.message
-                _log.warning("afflux: %s does not serve %s: %s", self.address, entry.name, error.message)
+                SERVERS.warning("afflux: %s does not serve %s: %s", self.address, entry.name, error.message)
         if not self.served:
             raise Unsupported(f"no protocol can be served: {'; '.join(self.unserved.values())}")
 

@@ -182,7 +182,7 @@ class Requests:
         half, begins, read, made = max(_FEW, min(len(queue), left) // 2), 0, 0, 0
         while begins < left:
             if self._fires and self._may_fire():
-                verb, stream, asked = self._fires.popleft()
+                verb, stream, asked = one = self._fires.popleft()
             elif queue and free > 0 and made < room:
                 verb, stream, asked = one = queue.popleft()
                 if (slots.canceled or verb == "fire") and self._passed_over(one):
@@ -202,9 +202,9 @@ class Requests:
                     if len(streams) == half:
                         streams, answers, half = self._answer_half(streams, answers)
                 else:
-                    made += self._answer(verb, stream, value, release=True)
+                    made += self._answer(verb, stream, value, payload, release=True)
             except BaseException as error:
-                streams, answers = self._failed(stream, error, streams, answers)
+                streams, answers = self._failed(one, error, streams, answers)
             else:
                 self._suspended(verb, stream, begins, read, streams, answers)
                 await self._finish(verb, stream, payload, _resume(work, context, first))
@@ -223,13 +223,14 @@ class Requests:
         return [], [], 0
 
     def _failed(
-        self, stream: int, error: BaseException, streams: list[int], answers: list[Payload]
+        self, one: Waiting, error: BaseException, streams: list[int], answers: list[Payload]
     ) -> tuple[list[int], list[Payload]]:
         """A handler raised before it suspended. Send the answers of others first."""
         engine = self._slots.driver.engine
         if streams:
             engine.answer(streams, answers)
-        self._slots.fail(stream, error)
+        verb, stream, asked = one
+        self._slots.fail(verb, stream, error, asked if isinstance(asked, Payload) else None)
         engine.release(stream)
         if isinstance(error, STOPS):
             self._working = False
@@ -310,11 +311,11 @@ class Requests:
             if size > _SMALL and verb == "request" and slots.room <= 0:
                 await self._wait_with(size)
         except BaseException as error:
-            slots.fail(stream, error)
+            slots.fail(verb, stream, error, payload)
             if isinstance(error, STOPS):
                 raise
         else:
-            self._answer(verb, stream, answer)
+            self._answer(verb, stream, answer, payload)
             if verb == "request" and (size > _SMALL or self._answers.heavy):
                 self._answers.seen(size)
         finally:
@@ -337,7 +338,7 @@ class Requests:
         finally:
             memory.unsent_answers -= size
 
-    def _answer(self, verb: str, stream: int, answer: Any, *, release: bool = False) -> int:
+    def _answer(self, verb: str, stream: int, answer: Any, asked: Payload, *, release: bool = False) -> int:
         """The handler has returned: queue its answer. Returns the answer's bytes."""
         engine = self._slots.driver.engine
         if verb == "request":
@@ -348,7 +349,7 @@ class Requests:
                     engine.send(stream, (answer,), complete=True)
             except Exception as error:
                 error.__suppress_context__ = True  # it is the StopIteration that had the answer
-                self._slots.fail(stream, error)
+                self._slots.fail(verb, stream, error, asked)
         if release:
             engine.release(stream)
         return _size(answer) if verb == "request" else 0

@@ -42,6 +42,7 @@ class Room:
         "loop_frames",
         "producing",
         "promised",
+        "sent",
         "turn",
         "waiting_for_large_slot",
         "waiting_for_room",
@@ -64,6 +65,8 @@ class Room:
         "Producers that are at work: they share the room."
         self.promised = 0
         "Room that producers may use in this turn and have not used yet."
+        self.sent = 0
+        "Items that producers have sent."
         self.handlers_wait = False
         "Handlers wait for room before they begin."
         self.turn = 0

@@ -118,6 +118,7 @@ class Sender:
             if self.failure is not None:
                 raise self.failure
             if not self.over:
+                room.sent += len(batch)
                 engine.send(self.id, batch, complete=True) if batch else engine.complete(self.id)
         except Over:
             pass
@@ -169,6 +170,7 @@ class Sender:
             try:
                 if not self.over:
                     self._driver.engine.send(self.id, batch)
+                    self._room.sent += len(batch)
             finally:
                 batch.clear()
 
@@ -253,6 +255,7 @@ class Sender:
             self._burst += stop - start
             self._give_back()
             self._driver.engine.send(self.id, items[start:stop])
+            self._room.sent += stop - start
             self._output.flush_soon()
             start = stop
         return self._quota <= 0 or self._bytes <= 0

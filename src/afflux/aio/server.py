@@ -30,6 +30,7 @@ from afflux.transports.pages import ask_for_large_pages
 from afflux.transports.reading import Receiver
 from afflux.transports.security import Tls, settled
 from afflux.transports.ws_origins import ORIGIN, origins_of, refusal_of
+from afflux.watching import watch_of
 
 if TYPE_CHECKING:
     from afflux.core.engine import Engine
@@ -95,6 +96,8 @@ class Server:
         self._replays = replays_of(handler)
         self._listener: Listener | None = None
         self._clients = Clients(limits, self._terms, on_setup, _overloaded(limits))
+        self.traffic = self._clients.traffic
+        "Returns what the server has served since it was made: connections, requests, items, bytes and failures."
         self._wires = Wires(address, self._clients, self._terms, limits, self._begin)
         self._stopped: asyncio.Future[None] | None = None
 
@@ -271,7 +274,9 @@ class Server:
         """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
         expects = None if self._wires.recognizes else entry.name
-        connection.slots.driver = driver = Driver(engine, connection, expects=expects)
+        connection.slots.driver = driver = Driver(
+            engine, connection, expects=expects, watch=watch_of(entry, uri, client=False)
+        )
         driver.pump.answers = True
         connection.peer = Peer(driver, connection, entry, uri)
         self._clients.add(connection)

@@ -57,12 +57,16 @@ class Serving(Owner):
     ) -> None:
         self.slots = Slots(verbs, self)
         "The handlers at work, their driver and their context."
-        self._requests = Requests(self.slots)
-        self._producers = Producers(self.slots, credit)
+        self.requests = Requests(self.slots)
+        "The handlers of requests and fires."
+        self.producers = Producers(self.slots, credit)
+        "The handlers of streams and channels."
         self._extensions = {} if extensions is None else extensions
         self._cancels: Bucket | None = None
         self._sessions: dict[int, Session] = {}
         "Sessions whose handler runs."
+        self.sessions_begun = 0
+        "Handlers of sessions that have begun."
         self._in_turn: CallsInTurn | None = None
 
     @property
@@ -73,7 +77,7 @@ class Serving(Owner):
     @property
     def waiting(self) -> set[int]:
         """The streams that wait for a handler."""
-        return self._requests.waiting | {one[1] for one in self._producers.queue.items}
+        return self.requests.waiting | {one[1] for one in self.producers.queue.items}
 
     def statuses(self) -> list[StreamStatus]:
         """Return the live streams in the order in which they were opened, then those that wait for a lease.
@@ -98,17 +102,17 @@ class Serving(Owner):
             self._refuse_verb(event)
             return
         if verb == "request":
-            self._requests.add(((verb, event.stream, event.payload),))
+            self.requests.add(((verb, event.stream, event.payload),))
         elif verb == "fire":
-            self._requests.add_fire(event.stream, event.payload)
+            self.requests.add_fire(event.stream, event.payload)
         else:
-            self._producers.add(event, 0)
+            self.producers.add(event, 0)
         self.slots.driver.requested = True
 
     def requested(self, event: RequestsEvent) -> None:
         """The peer sent several requests together."""
         if "request" in self.slots.verbs:
-            self._requests.add(zip(repeat("request"), event.streams, event.payloads, strict=False))
+            self.requests.add(zip(repeat("request"), event.streams, event.payloads, strict=False))
             self.slots.driver.requested = True
         else:
             super().requested(event)
@@ -116,27 +120,27 @@ class Serving(Owner):
     def begin_again(self, event: Opened, sent: int) -> None:
         """Begin the handler of a request again. A former process has sent ``sent`` items of the answer."""
         if event.verb == "stream":
-            self._producers.add(event, sent)
+            self.producers.add(event, sent)
             self.slots.driver.requested = True
         else:
             self.opened(event)
 
     def on_writable(self) -> None:
         """There is room to send again. From now on requests wait only for handlers."""
-        self._requests.queue.stop()
-        self._producers.queue.stop()
+        self.requests.queue.stop()
+        self.producers.queue.stop()
         self.on_free_slot()
 
     def on_free_slot(self) -> None:
         """A condition that handlers wait for may have changed."""
-        if self._requests.release() or self._producers.queue.items:
+        if self.requests.release() or self.producers.queue.items:
             self.begin()
 
     def begin(self) -> None:
         """Begin the handlers that may begin."""
-        if self._producers.queue.items:
-            self._producers.begin()
-        self._requests.begin()
+        if self.producers.queue.items:
+            self.producers.begin()
+        self.requests.begin()
 
     def task_ended(self, stream: int, task: asyncio.Task[Any]) -> None:
         """A task that was spawned for a stream has ended. One that was canceled before it began has run nothing."""
@@ -146,7 +150,7 @@ class Serving(Owner):
 
     def canceled(self, stream: int) -> None:
         """The peer canceled a request: its handler ends, at its next wait."""
-        slots, queues = self.slots, (self._requests.queue, self._producers.queue)
+        slots, queues = self.slots, (self.requests.queue, self.producers.queue)
         running = slots.running.get(stream)
         if running is not None:
             self.driver.tasks.cancel(running[1])
@@ -173,7 +177,8 @@ class Serving(Owner):
         """An item that a handler has produced cannot be sent: report it to the peer, and end the handler."""
         running = self.slots.running.get(sender.id)
         if running is not None and not sender.over:
-            self.slots.fail(sender.id, error)
+            verb, _, asked = running
+            self.slots.fail(verb, sender.id, error, None if asked is None else asked.event.payload)
             sender.stop()
             self.driver.tasks.cancel(running[1])
 
@@ -188,11 +193,11 @@ class Serving(Owner):
     def ended(self) -> None:
         """The connection is over: cancel handlers, except those of fires, which the peer cannot repeat."""
         slots = self.slots
-        self._producers.queue.stop()
-        self._producers.queue.clear()
-        self._requests.end()
+        self.producers.queue.stop()
+        self.producers.queue.clear()
+        self.requests.end()
         slots.canceled = NONE
-        self._requests.begin()
+        self.requests.begin()
         for stream, (verb, task, _) in slots.running.items():
             session = self._sessions.get(stream)
             if verb != "fire" and (session is None or not session.notified):
@@ -204,12 +209,12 @@ class Serving(Owner):
 
     async def fired(self) -> None:
         """Wait until all received fires have been handled."""
-        await self._requests.fired()
+        await self.requests.fired()
 
     def stop(self) -> None:
         """Cancel every handler, and drop the waiting requests."""
-        self._producers.queue.clear()
-        self._requests.stop()
+        self.producers.queue.clear()
+        self.requests.stop()
         if self._in_turn is not None:
             self._in_turn.stop()
         for task in self.driver.tasks.running:
@@ -220,6 +225,7 @@ class Serving(Owner):
     def session_opened(self, event: SessionOpened) -> None:
         """The peer opened a session: its handler reads and writes it. A session that it leaves open is finished."""
         driver, stream = self.driver, event.stream
+        self.sessions_begun += 1
         session = self._sessions[stream] = Session(driver, stream)
         task = driver.tasks.spawn(self._serve_session(session), self.slots.context.copy())
         self.slots.begin("session", stream, task)
@@ -231,7 +237,7 @@ class Serving(Owner):
             session.finish()
         except BaseException as error:
             if session.error is None:
-                self.slots.fail(session.stream, error)
+                self.slots.fail("session", session.stream, error)
             if not isinstance(error, Exception):
                 raise
 
@@ -245,15 +251,16 @@ class Serving(Owner):
     def pushed(self, event: Pushed) -> None:
         """The peer pushed metadata."""
         if (push := self.slots.verbs.get("push")) is not None:
-            self._call(partial(push, event.metadata))
+            self._call("push", partial(push, event.metadata))
 
     def extended(self, event: Extended) -> None:
         """A frame of an extension arrived."""
-        self._call(partial(self._extensions[event.type], event.stream, event.body))
+        what = f"extension {event.type}, stream {event.stream}"
+        self._call(what, partial(self._extensions[event.type], event.stream, event.body))
 
-    def _call(self, call: Callable[[], Any]) -> None:
+    def _call(self, what: str, call: Callable[[], Any]) -> None:
         self._in_turn = self._in_turn or CallsInTurn(self.slots)
-        self._in_turn.add(call)
+        self._in_turn.add(what, call)
 
 
 class CallsInTurn:
@@ -263,14 +270,14 @@ class CallsInTurn:
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._waiting: deque[Callable[[], Any]] | tuple[()] = ()
+        self._waiting: deque[tuple[str, Callable[[], Any]]] | tuple[()] = ()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, call: Callable[[], Any]) -> None:
-        """Queue one more call."""
+    def add(self, what: str, call: Callable[[], Any]) -> None:
+        """Queue one more call; ``what`` names it if it fails."""
         driver = self._slots.driver
         self._waiting = self._waiting or deque()
-        self._waiting.append(call)
+        self._waiting.append((what, call))
         if self._task is None:
             self._task = driver.tasks.spawn(self._run(), self._slots.context.copy())
         if len(self._waiting) >= driver.engine.limits.metadata_push_queue:
@@ -285,11 +292,12 @@ class CallsInTurn:
         driver = self._slots.driver
         try:
             while self._waiting:
-                call = self._waiting.popleft()
+                what, call = self._waiting.popleft()
                 try:
                     await awaited(call())
                 except Exception as error:
-                    driver.state.log_failure("afflux: a handler of push or of an extension raised", error)
+                    self._slots.failed += 1
+                    driver.state.log_failure(f"afflux: a handler raised: {what}, peer {driver.state.far}", error)
                 if driver.input.on_hold:
                     driver.input.on_hold = False
                     driver.input.check()

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.flow import ItemStream
 from afflux.aio.sender import Sender
-from afflux.core.errors import Canceled, Error, Rejected
+from afflux.calls import metadata_mime_of, route_in
+from afflux.core.errors import Canceled, Error, Invalid, Rejected
 from afflux.core.events import Opened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
+from afflux.watching import quoted
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -54,7 +57,19 @@ Waiting = tuple[str, int, "Payload | Producing"]
 class Slots:
     """The handlers at work on one connection, and the objects that they share."""
 
-    __slots__ = ("asking", "canceled", "context", "driver", "firing", "producing", "running", "serving", "verbs")
+    __slots__ = (
+        "asking",
+        "canceled",
+        "context",
+        "driver",
+        "failed",
+        "firing",
+        "producing",
+        "rejected",
+        "running",
+        "serving",
+        "verbs",
+    )
 
     driver: Driver
 
@@ -72,6 +87,8 @@ class Slots:
         "Handlers of fires that are at work."
         self.producing = 0
         "Handlers of streams and channels that are at work."
+        self.failed = self.rejected = 0
+        "Handlers that raised an exception of their own, and requests that no handler has seen."
         self.canceled: set[int] | frozenset[int] = NONE
         "Requests that wait and that the peer has canceled."
 
@@ -109,16 +126,27 @@ class Slots:
         self.driver.output.flush_soon()
         self.serving.on_free_slot()
 
-    def fail(self, stream: int, error: BaseException) -> None:
-        """Send the error of a handler to the peer; no-op for a stream that is over."""
+    def fail(self, verb: str, stream: int, error: BaseException, asked: Payload | None = None) -> None:
+        """Send the error of a handler to the peer; no-op for a stream that is over. ``asked`` is the request, whose
+        route is logged."""
         if isinstance(error, asyncio.CancelledError):
             error = Canceled("the handler was canceled")
         elif not isinstance(error, Error):
-            self.driver.state.log_failure("afflux: a handler raised", error)
+            self.failed += 1
+            self._log(verb, stream, error, asked)
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
+
+    def _log(self, verb: str, stream: int, error: BaseException, asked: Payload | None) -> None:
+        driver, route = self.driver, None
+        with suppress(Invalid):
+            route = None if asked is None else route_in(asked, metadata_mime_of(driver.engine))
+        what = verb if route is None else f'{verb} of route "{quoted(route)}"'
+        text = f"afflux: a handler raised: {what}, stream {stream}, peer {driver.state.far}"
+        driver.state.log_failure(text, error)
 
     def turn_away(self, stream: int, error: Rejected) -> None:
         """Refuse a request that no handler has seen."""
+        self.rejected += 1
         engine = self.driver.engine
         if engine.byte_sessions is not None:
             engine.byte_sessions.abort(stream, str(error), untouched=True)
@@ -160,13 +188,13 @@ class Slots:
 class WaitingQueue:
     """Requests that wait for a slot."""
 
-    __slots__ = ("_begins", "_slots", "_timer", "items")
+    __slots__ = ("_slots", "_timer", "begins", "items")
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self.items: deque[Waiting] | tuple[()] = ()
         "A deque from the first request on: an empty one takes 760 bytes, and most clients are idle."
-        self._begins = 0
+        self.begins = 0
         "Handlers that have begun."
         self._timer: asyncio.TimerHandle | None = None
 
@@ -185,7 +213,7 @@ class WaitingQueue:
 
     def begun(self, count: int) -> None:
         """Record that ``count`` handlers have begun: waiting requests have ``pending_s`` from now on."""
-        self._begins += count
+        self.begins += count
         if count and self._timer is not None:
             self.stop()
 
@@ -194,7 +222,7 @@ class WaitingQueue:
         if self._timer is None:
             state = self._slots.driver.state
             self._timer = state.loop.call_later(
-                state.engine.limits.pending_s, self._check, self._begins, len(self.items)
+                state.engine.limits.pending_s, self._check, self.begins, len(self.items)
             )
 
     def stop(self) -> None:
@@ -214,7 +242,7 @@ class WaitingQueue:
     def _check(self, begins: int, count: int) -> None:
         """Refuse the requests that have waited, if no handler has begun since then although there is room to send."""
         self._timer = None
-        if begins == self._begins and not self._slots.driver.room.handlers_wait:
+        if begins == self.begins and not self._slots.driver.room.handlers_wait:
             self._refuse(count)
         self._slots.serving.on_free_slot()
 

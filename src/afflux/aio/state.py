@@ -7,7 +7,6 @@ that points outward. It is deleted when the connection has left, so that no garb
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,12 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Event
 from afflux.transports.clock import clock_of
+from afflux.watching import HANDLERS, Watch, end_of
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
 
 __all__ = ["State"]
-
-_log = logging.getLogger("afflux")
 
 
 class State:
@@ -43,14 +41,17 @@ class State:
         "over",
         "scheduler",
         "transport",
+        "watch",
     )
 
-    def __init__(self, engine: Engine, driver: Driver) -> None:
+    def __init__(self, engine: Engine, driver: Driver, watch: Watch | None = None) -> None:
         self.engine = engine
         self.scheduler = engine.scheduler
         "Shares the connection among streams; None where the protocol has no scheduler."
         self.driver = driver
         "Receives the events that the parts report."
+        self.watch = watch
+        "Logs the connection; None while that is not logged."
         self.loop = asyncio.get_running_loop()
         self.now = clock_of(self.loop)
         "The clock of every deadline."
@@ -131,9 +132,14 @@ class State:
 
     # -- the log ------------------------------------------------------------------------------------------------
 
+    @property
+    def far(self) -> str:
+        """The address of the peer's socket, for a line of the log."""
+        return "gone" if self.transport is None else end_of(self.transport.get_extra_info("peername"))
+
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
         """Log a failure that is not an error on the wire; at most one line a second (DR-12)."""
         now = self.now()
         if now - self._logged >= 1.0:
             self._logged = now
-            _log.error("%s", text, exc_info=error)
+            HANDLERS.error("%s", text, exc_info=error)

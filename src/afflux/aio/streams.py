@@ -26,12 +26,14 @@ __all__ = ["Streams"]
 class Streams:
     """The halves of streams, by stream id."""
 
-    __slots__ = ("_cancels", "_input", "_state", "inbounds", "senders", "sessions", "unopened")
+    __slots__ = ("_cancels", "_input", "_state", "inbounds", "received", "senders", "sessions", "unopened")
 
     def __init__(self, state: State, input: Input) -> None:
         self._state = state
         self._input = input
         self.inbounds: dict[int, Inbound] = {}
+        self.received = 0
+        "Items that have arrived."
         self.senders: dict[int, Sender] = {}
         self.sessions: dict[int, Session] = {}
         "Sessions of bytes, in a protocol that has them."
@@ -47,6 +49,7 @@ class Streams:
             self._input.consumed_bytes += size_of(event.payloads)
             self._input.consumed_items += len(event.payloads)
             return
+        self.received += len(event.payloads)
         if event.complete:
             del self.inbounds[event.stream]
         inbound.arrived(event.payloads, event.complete)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANNEL_NAME",
+    "COMPOSITE",
     "Cursor",
     "Metadata",
     "SetupLike",
@@ -29,6 +30,7 @@ __all__ = [
     "call_payload",
     "compose",
     "entries",
+    "entries_of",
     "metadata_mime_of",
     "payload_for",
     "pushed",
@@ -45,7 +47,8 @@ SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
 "The payload of a setup as an argument: data, data and metadata, or entries, which become metadata without data."
 
 _BYTES = (bytes, bytearray, memoryview)
-_COMPOSITE = "message/x.rsocket.composite-metadata.v0"
+COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
+"The MIME type of composite metadata."
 CHANNEL_NAME: Final = "application/x.afflux.channel-name"
 "Stands for metadata that is the name of a channel, in protocols with session types: the route is that name."
 
@@ -92,7 +95,7 @@ def call_payload(
         raise TypeError("the payload already has metadata; pass plain data with route=, cursor= and metadata=")
     if route is None and cursor is None and isinstance(metadata, _BYTES):
         return Payload(payload.data, bytes(metadata))
-    if metadata_mime is not None and metadata_mime != _COMPOSITE:
+    if metadata_mime is not None and metadata_mime != COMPOSITE:
         return Payload(payload.data, _alone(metadata, route, cursor, metadata_mime))
     if metadata is None and cursor is None:
         return Payload(payload.data, _route_only(str(route)))
@@ -133,7 +136,7 @@ def compose(
         LocalProtocolError: an entry cannot be encoded: a MIME type above 128 characters, a value above 16 MiB.
         TypeError: an argument is not an entry.
     """
-    return _encoded(_entries_of(entries), route, compact_len)
+    return _encoded(entries_of(entries), route, compact_len)
 
 
 def entries(
@@ -177,7 +180,7 @@ def reply(data: PayloadLike, mime: str, metadata: Metadata = None) -> Payload:
         return Payload(payload.data, _mime_only(mime))
     from afflux.protocols.rsocket.metadata import MimeType
 
-    return Payload(payload.data, _encoded([MimeType(mime), *_entries_of(metadata)], None))
+    return Payload(payload.data, _encoded([MimeType(mime), *entries_of(metadata)], None))
 
 
 def route_in(payload: Payload, metadata_mime: str | None = None) -> str | None:
@@ -190,7 +193,7 @@ def route_in(payload: Payload, metadata_mime: str | None = None) -> str | None:
     metadata = payload.metadata
     if not metadata:
         return None
-    mime = metadata_mime or _COMPOSITE
+    mime = metadata_mime or COMPOSITE
     return _route(metadata, mime) if len(metadata) <= 256 else _read_route(metadata, mime)
 
 
@@ -233,7 +236,7 @@ def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadat
         "a cursor": cursor,
         "separate bytes": metadata if isinstance(metadata, _BYTES) else None,
     }
-    found = () if isinstance(metadata, _BYTES) else _entries_of(metadata)
+    found = () if isinstance(metadata, _BYTES) else entries_of(metadata)
     try:
         pairs = [pair_of(entry) for entry in ([Route(str(route))] if route is not None else []) + list(found)]
     except Violation as violation:
@@ -247,7 +250,7 @@ def _alone(metadata: Metadata, route: str | None, cursor: Cursor | None, metadat
 
 
 def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> bytes:
-    found = _entries_of(metadata)
+    found = entries_of(metadata)
     if cursor is not None:
         from afflux.protocols.rsocket.cursor import CURSOR_MIME
 
@@ -255,8 +258,12 @@ def _composed(metadata: Metadata, route: str | None, cursor: Cursor | None) -> b
     return _encoded(found, route)
 
 
-def _entries_of(metadata: Any) -> Sequence[EntryLike]:
-    """Return the entries of an argument."""
+def entries_of(metadata: Any) -> Sequence[EntryLike]:
+    """Return the entries of an argument ``metadata=``; bytes become an entry of type application/octet-stream.
+
+    Raises:
+        TypeError: it is not metadata.
+    """
     if metadata is None:
         return ()
     if isinstance(metadata, _BYTES):
@@ -322,7 +329,7 @@ def _setup_payload(setup: Any, metadata_mime: str | None) -> Payload:
         return payload_of(setup)
     from afflux.protocols.rsocket.metadata import COMPOSITE_MIME, pair_of
 
-    found = _entries_of(setup)
+    found = entries_of(setup)
     if metadata_mime in (None, COMPOSITE_MIME):
         return Payload(b"", _encoded(found, None))
     try:

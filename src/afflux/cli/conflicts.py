@@ -101,6 +101,7 @@ REQUEST: tuple[Excludes | Requires, ...] = (
     *(Excludes(("--store", verb), _STORED, (), _STORABLE) for verb in ("--fnf", "--push", "--routes")),
     Excludes(("--store", "-D"), _STORED, ("--channel",), _STORABLE),
     *_each("--cursor", ("--store", "--session"), "a cursor continues by its offset: use --retry"),
+    Excludes(("--quiet", "-v"), "the log is printed to stderr"),
     Excludes(("--quiet", "--graph"), "the graph is printed to stderr"),
 )
 "Of ``afflux request``."

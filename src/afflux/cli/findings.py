@@ -31,6 +31,8 @@ PACKAGES = (
     ("uvloop", "fast", "a faster event loop"),
     ("numba", "fast", "faster decoding of captures"),
     ("deltalake", "delta", "Delta tables of Spark streams"),
+    ("opentelemetry-api", "otel", "traces and metrics for OpenTelemetry"),
+    ("prometheus-client", "prometheus", "metrics for Prometheus"),
     ("altair", "report", "HTML reports of captures"),
     ("vl-convert-python", "report", "HTML reports of captures"),
 )

@@ -23,6 +23,7 @@ from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
 from afflux.cli.routes import show_routes
 from afflux.cli.unwrapping import Unwrapper
+from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
 from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, RemoteProtocolError
@@ -71,6 +72,7 @@ class Asked:
     quiet: bool
     limits: Limits
     connect_timeout: float | None
+    verbose: int
 
     def note(self, text: str) -> None:
         """Print a line to stderr, unless --quiet."""
@@ -187,6 +189,7 @@ def request(
         str | None,
         typer.Option("--columns", metavar="NAME,…", help="With -o table and csv: the columns to show."),
     ] = None,
+    verbose: Verbose = 0,
 ) -> None:
     """Send a request and print the answer."""
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
@@ -225,6 +228,7 @@ def request(
         first=answering.FirstAnswer(uri, inputs.duration(timeout)),
         limits=limits_of(limit),
         connect_timeout=connect_timeout(wait),
+        verbose=verbose,
     )
     show = _printer(asked, output, end, columns)
     run = context.obj or _start  # the shell has a connection already
@@ -244,7 +248,8 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
 
 
 def _start(context: typer.Context, asked: Asked, show: Printer) -> None:
-    asyncio.run(perform(asked, show, asked.connecting))
+    with log_shown(asked.verbose):
+        asyncio.run(perform(asked, show, asked.connecting))
 
 
 def _verb(**chosen: bool) -> Verb:

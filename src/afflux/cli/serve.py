@@ -23,6 +23,7 @@ from afflux.cli.handlers import check_verbs, load
 from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
 from afflux.cli.streams import on_report_signal, report
+from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import ApplicationError
 from afflux.protocols.registry import AUTO
 
@@ -120,6 +121,16 @@ def serve(
         typer.Option("--list-routes", help="Let clients list the handler's routes (request --routes); --demo does so."),
     ] = False,
     limit: LimitOption = None,
+    stats: Annotated[
+        float | None,
+        typer.Option(
+            "--stats",
+            metavar="SECONDS",
+            min=0.1,
+            help="Print rates, live streams, stalls and refusals to stderr every SECONDS.",
+        ),
+    ] = None,
+    verbose: Verbose = 0,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
@@ -137,15 +148,15 @@ def serve(
     if workers > 1:
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         words += [f"--origin={page}" for page in origin or ()] + [f"--limit={text}" for text in limit or ()]
-        words += ["--list-routes"] * list_routes
+        words += ["--list-routes"] * list_routes + ["-v"] * verbose + _arguments({"--stats": stats})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
         chosen = _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else load(handler or "")
         if list_routes and not demo:
             chosen = _listed(chosen)
         check_verbs(uri, chosen)
-        with asyncio.Runner(loop_factory=fast_loop()) as runner:
-            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker))
+        with log_shown(verbose, _label(worker)), asyncio.Runner(loop_factory=fast_loop()) as runner:
+            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, stats))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -312,8 +323,18 @@ def _some_lines(file: BinaryIO) -> list[bytes]:
     return lines
 
 
+def _label(worker: int | None) -> str:
+    """Return what stands before the lines of a worker on stderr."""
+    return "" if worker is None else f"[{os.getpid()}] "
+
+
 async def _serve(
-    uri: str, handler: object, storage: dict[str, Any] | None, terms: dict[str, Any], worker: int | None
+    uri: str,
+    handler: object,
+    storage: dict[str, Any] | None,
+    terms: dict[str, Any],
+    worker: int | None,
+    stats: float | None,
 ) -> signal.Signals:
     """Serve until a signal arrives or a worker's parent exits; return the signal."""
     import afflux
@@ -339,6 +360,10 @@ async def _serve(
             sys.stdout.flush()
         else:
             _answer_to_parent(worker, server.uri, stopped)
+        if stats is not None:
+            from afflux.cli.stats import printing
+
+            await stack.enter_async_context(printing(server, stats, _label(worker)))
         number = await stopped
         await server.close(drain=GRACE, keep=terms["store"] is not None)
         return number

@@ -24,6 +24,7 @@ from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
 from afflux.cli.shell_lines import END, Word, parse
+from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import Error
 
 __all__ = ["Shell", "shell"]
@@ -52,6 +53,7 @@ def shell(
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
     limit: LimitOption = None,
     wait: ConnectTimeout = None,
+    verbose: Verbose = 0,
     output: Annotated[
         Format | None,
         typer.Option("-o", "--output", help="Output format of requests without -o. [default: text, or ndjson]"),
@@ -69,7 +71,7 @@ def shell(
     the options of `afflux request`. On a terminal with history and completion: Ctrl-C cancels the running request and
     Ctrl-D ends the shell. Lines from a pipe end with the first that fails, and its exit code."""
     given = {"mmt": mmt, "dmt": dmt, "auth_file": auth_file, "lease": lease, "resume": resume, "output": output}
-    defaults: dict[str, Any] = {"limit": limit, "wait": wait, **given}
+    defaults: dict[str, Any] = {"limit": limit, "wait": wait, "verbose": verbose, **given}
     defaults = {name: str(value) if isinstance(value, Path) else value for name, value in defaults.items() if value}
     runner = Shell(uri, defaults)
     if sys.stdin.isatty():
@@ -170,7 +172,8 @@ class Shell:
 
     async def _call(self, asked: Asked, show: Printer) -> int:
         try:
-            await perform(asked, show, self._connected)
+            with log_shown(asked.verbose):
+                await perform(asked, show, self._connected)
         except typer.Exit as exit:  # a mistake that was printed
             return exit.exit_code
         except BrokenPipeError:

@@ -45,6 +45,8 @@ class Call:
     "At a peer: the verb's other arguments by name, such as metadata, cursor and credit."
     peer: Peer | None = None
     "The peer that the call goes to or comes from; None if it is unknown."
+    outbound: bool = False
+    "Whether this side makes the call: True at a wrapped peer, False at a handler and at a router."
     notes: dict[str, Any] = field(default_factory=dict)
     "Data that middlewares share; copies of the call have the same object."
 

@@ -26,7 +26,10 @@ from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next, NextItems
 from afflux.middleware.limits import Clock
 
-__all__ = ["OUTCOMES", "Metrics", "Observation"]
+__all__ = ["OTHER", "OUTCOMES", "Metrics", "Observation", "Routes", "outcome_of"]
+
+OTHER: Final = "other"
+"The label of all routes that are not registered."
 
 _NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
     (Rejected, "REJECTED"),
@@ -61,6 +64,10 @@ class Observation:
     "The duration; of a stream, from the first demand to its end."
     items: int
     "The items delivered; 1 for an answer."
+    protocol: str = ""
+    "The protocol's name, such as rsocket; empty if the peer is unknown."
+    outbound: bool = False
+    "Whether this side made the call."
 
 
 class Metrics(Middleware):
@@ -78,9 +85,7 @@ class Metrics(Middleware):
         self, observer: Callable[[Observation], object], *, routes: Iterable[str] = (), clock: Clock = monotonic
     ) -> None:
         self._observer = observer
-        self._routes: Patterns[str] = Patterns()
-        for route in routes:
-            self._routes.add(parsed(route), route)
+        self._routes = Routes(routes)
         self._clock = clock
         self._failed = False
 
@@ -92,7 +97,7 @@ class Metrics(Middleware):
             outcome, items = "ok", int(answer is not None and call.verb == "request")
             return answer
         except Exception as error:
-            outcome, code = _named(error)
+            outcome, code = outcome_of(error)
             raise
         finally:
             self._report(call, outcome, code, start, items)
@@ -116,7 +121,7 @@ class Metrics(Middleware):
         except (GeneratorExit, CancelledError):
             raise
         except Exception as error:
-            outcome, code = _named(error)
+            outcome, code = outcome_of(error)
             raise
         finally:
             self._report(call, outcome, code, start, items)
@@ -128,7 +133,14 @@ class Metrics(Middleware):
     def _report(self, call: Call, outcome: str, code: int | None, start: float, items: int) -> None:
         seconds = self._clock() - start
         seen = Observation(
-            verb=call.verb, route=self._label(call), outcome=outcome, code=code, seconds=seconds, items=items
+            verb=call.verb,
+            route=self._routes.label(call),
+            outcome=outcome,
+            code=code,
+            seconds=seconds,
+            items=items,
+            protocol=getattr(call.peer, "protocol", ""),
+            outbound=call.outbound,
         )
         try:
             self._observer(seen)
@@ -137,15 +149,30 @@ class Metrics(Middleware):
                 self._failed = True
                 logging.getLogger("afflux").exception("afflux: an observer of metrics raised; logged once")
 
-    def _label(self, call: Call) -> str:
+
+class Routes:
+    """Routes to distinguish, which bound the number of labels.
+
+    Args:
+        routes: routes as registered: ``["stats", "prices.{symbol}"]``.
+    """
+
+    def __init__(self, routes: Iterable[str]) -> None:
+        self._routes: Patterns[str] = Patterns()
+        for route in routes:
+            self._routes.add(parsed(route), route)
+
+    def label(self, call: Call) -> str:
+        """Return the registered route of a call; "" for none, ``OTHER`` for a route that is not registered."""
         if call.pattern is not None:
             return call.pattern
         if call.route is None:
             return ""
         found = self._routes.find(call.route)
-        return "other" if found is None else found[0]
+        return OTHER if found is None else found[0]
 
 
-def _named(error: Exception) -> tuple[str, int | None]:
+def outcome_of(error: Exception) -> tuple[str, int | None]:
+    """Return the outcome of a call that failed, one of ``OUTCOMES``, and the error's code, if any."""
     name = next((name for kind, name in _NAMES if isinstance(error, kind)), "APPLICATION_ERROR")
     return name, error.code if isinstance(error, Error) else None

@@ -71,7 +71,9 @@ class WrappedPeer:
 
     def _call(self, verb: str, payload: Payload, options: dict[str, Any], items: Any = None) -> Call:
         route = options.pop("route", None)
-        return Call(verb=verb, payload=payload, items=items, route=route, options=options, peer=self._peer)
+        return Call(
+            verb=verb, payload=payload, items=items, route=route, options=options, peer=self._peer, outbound=True
+        )
 
     def _request(self, layers: Any) -> Any:
         peer = self._peer

@@ -16,6 +16,7 @@ from afflux.sync.peer import Peer
 from afflux.sync.redial import Redial
 from afflux.transports.address import Address, parse
 from afflux.transports.security import Tls, settled
+from afflux.watching import watch_of
 
 __all__ = ["connect"]
 
@@ -57,10 +58,14 @@ def connect(
     terms = replace(terms, leases=lease, token=token_bytes(TOKEN_BYTES) if resume else None)
     seconds = limits.handshake_s if timeout is None else timeout
     tls = settled(tls, address)
+    if (watch := watch_of(address.entry, str(address), client=True)) is not None:
+        watch.connecting()
     link = transport.dial(address, seconds, tls, limits)
     try:
         engine = make("client", terms, limits=limits, decide=False, now=monotonic())
-        driver = Driver(engine, link, address.protocol)
+        driver = Driver(engine, link, address.protocol, watch)
+        if watch is not None:
+            watch.connected(monotonic())
         driver.lease_wait = lease_wait
         if resume:
             backoff = resume if isinstance(resume, Backoff) else Backoff()

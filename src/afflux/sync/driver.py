@@ -20,6 +20,7 @@ from afflux.sync.inbox import Inbox
 from afflux.sync.pump import Pump
 from afflux.sync.sources import Sources
 from afflux.transports.base import Link
+from afflux.watching import Watch
 
 __all__ = ["Driver"]
 
@@ -38,8 +39,10 @@ class Closable(Protocol):
 class Driver:
     """One connection."""
 
-    def __init__(self, engine: Engine, link: Link, expects: str) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, link: Link, expects: str, watch: Watch | None = None) -> None:
+        self.engine = engine = engine if watch is None else watch.tap(engine)
+        self.watch = watch
+        "Logs the connection; None while that is not logged."
         self.error: Error | None = None
         "Why the connection ended; None for an orderly end."
         self.over = False

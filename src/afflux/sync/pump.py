@@ -175,6 +175,8 @@ class Pump:
             link.close()
             return
         self._link, self.away = link, False
+        if (watch := self._driver.watch) is not None:
+            watch.connected(monotonic())
         self._poll.register(link)
         if (resumption := self._engine.resumption) is not None:
             self._take(resumption.reconnect, monotonic())
@@ -196,6 +198,8 @@ class Pump:
         self._gone = True
         self._unsent = memoryview(b"")
         self._link.close()
+        if (watch := self._driver.watch) is not None:
+            watch.ended(self._driver.error, monotonic())
         if self.redial is not None and (link := self.redial.take()) is not None:
             link.close()
 
