@@ -230,9 +230,8 @@ def request(
         connect_timeout=connect_timeout(wait),
         verbose=verbose,
     )
-    show = _printer(asked, output, end, columns)
     run = context.obj or _start  # the shell has a connection already
-    run(context, asked, show)
+    run(context, asked, _printer(asked, output, end, columns))
 
 
 def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
