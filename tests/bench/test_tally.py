@@ -53,7 +53,7 @@ def test_items_that_came_together_are_nothing_apart() -> None:
 def test_a_failure_is_its_name_and_its_code() -> None:
     failure = kind_of(ApplicationError(0x301, "out of\x1b[31m stock " + "x" * 500))
     assert (failure.kind, failure.code, failure.example[:18]) == ("ApplicationError", 0x301, "out of [31m stock ")
-    assert len(failure.example) == 120
+    assert len(failure.example) == 240
     assert kind_of(ConnectionClosed("gone")).code is None
 
 

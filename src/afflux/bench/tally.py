@@ -16,7 +16,7 @@ __all__ = ["MOST_KINDS", "Failure", "Tally", "kind_of"]
 MOST_KINDS = 32
 "Kinds of failure that are counted separately; further kinds are counted together."
 
-_EXAMPLE = 120
+_EXAMPLE = 240
 "Maximum characters of a peer's text."
 
 

@@ -19,6 +19,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+from afflux.aio.current import route_of
+from afflux.aio.peer import current_peer
 from afflux.calls.listing import LIST_ROUTES, listing
 from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.core.payload import Payload
@@ -169,8 +171,6 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
 
 def _speaks(protocol: str) -> bool:
     """Whether the current peer uses a protocol."""
-    from afflux.aio.peer import current_peer
-
     return current_peer().uri.startswith(protocol)
 
 
@@ -188,8 +188,6 @@ def _unknown(route: str, known: str) -> Rejected:
 
 def _route(payload: Payload) -> str | None:
     """Return the route or None. Metadata of any type is accepted, so that it can be echoed."""
-    from afflux import route_of
-
     try:
         return route_of(payload)
     except Invalid:
