@@ -69,7 +69,10 @@ def test_without_the_extra_its_name_is_printed(package: str) -> None:
     program = f"import sys; sys.modules[{package!r}] = None; from afflux.cli import main; sys.exit(main(['decode']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more\n'
+    assert (
+        ran.stderr
+        == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more\n'
+    )
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:
