@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 import pytest
 
@@ -34,6 +35,13 @@ def started(words: Sequence[str], **more: object) -> Iterator[subprocess.Popen[b
             process.kill()
 
 
+def pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    """The stream, which is a pipe."""
+    if stream is None:
+        raise RuntimeError("no pipe")
+    return stream
+
+
 def interrupted(process: subprocess.Popen[bytes]) -> str:
     """Send SIGINT; what the process prints to stderr. Its exit code has to be 130."""
     process.send_signal(signal.SIGINT)
@@ -53,7 +61,7 @@ def test_during_imports(module: str) -> None:
     """The interpreter reports each module when it is imported."""
     env = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
     with started(["serve", "tcp://127.0.0.1:0", "--demo"], env=env) as process:
-        while line := process.stderr.readline():
+        while line := pipe(process.stderr).readline():
             if line.rsplit(b"|")[-1].strip() == module.encode():
                 break
         else:
@@ -88,7 +96,7 @@ def test_while_a_server_is_silent(command: str) -> None:
 )
 def test_in_the_middle_of_a_stream(uri: str, options: str) -> None:
     with started(["request", uri, "--stream", "-d", ENDLESS, *options.split()]) as process:
-        assert process.stdout.read(100)
+        assert pipe(process.stdout).read(100)
         errors = interrupted(process)
     assert "Traceback" not in errors
     assert bool(errors) == (options == "--graph")
@@ -118,7 +126,7 @@ def test_what_listens(uri: str, command: str, tmp_path_factory: pytest.TempPathF
     folder = str(tmp_path_factory.mktemp("listens"))
     words = [word.replace("{uri}", uri).replace("{folder}", folder) for word in LISTENING[command]]
     with started(words) as process:
-        assert process.stdout.readline().startswith(b"ready ")
+        assert pipe(process.stdout).readline().startswith(b"ready ")
         errors = interrupted(process)
     assert all(line.startswith("afflux: ") for line in errors.splitlines())
 
@@ -143,9 +151,9 @@ SHOWN = ("ndjson", "json", "csv", "hex", "table")
 @pytest.mark.parametrize("format", SHOWN)
 def test_a_reader_that_stops(uri: str, format: str) -> None:
     with started(["request", uri, "--stream", "-d", ENDLESS, "-o", format]) as process:
-        assert process.stdout.read(1)
-        process.stdout.close()
-        errors = process.stderr.read()
+        assert pipe(process.stdout).read(1)
+        pipe(process.stdout).close()
+        errors = pipe(process.stderr).read()
         assert (process.wait(PATIENCE), errors) == (141, b"")
 
 

@@ -134,7 +134,7 @@ def test_a_mistake(uri: str, command: str) -> None:
 
 def test_a_module_that_does_not_exist(folder: Path) -> None:
     ran = here(*f"{H} nope:Handler".split())
-    assert ran == (2, "", f"afflux: --handler: no module 'nope', (in {folder} or installed)\n")
+    assert ran == (2, "", f"afflux: --handler: no module 'nope' (in {folder} or installed)\n")
 
 
 @pytest.mark.parametrize(
