@@ -103,7 +103,8 @@ class Connecting:
         def __getattr__(self, name: str) -> Never:
             hint = ""
             if hasattr(Peer, name):
-                hint = ': it is not made yet; write "async with afflux.connect(…) as peer" or "peer = await afflux.connect(…)"'
+                hint = ': it is not made yet; write "async with afflux.connect(…) as peer" or "peer = await '
+                hint += 'afflux.connect(…)"'
             raise AttributeError(f"a connection that is about to be made has no {name!r}{hint}", name=name, obj=self)
 
     async def __aenter__(self) -> Peer:
