@@ -17,7 +17,7 @@ from types import TracebackType
 
 __all__ = ["Terminal"]
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]")
 
 

@@ -199,7 +199,8 @@ def test_the_history_is_private_and_outlives_the_shell(uri: str, tmp_path: Path)
         shell.type(UP)
         shell.until("request -d remembered")
         shell.type(ENTER)
-        shell.until("\nremembered\n")
+        shell.until("\nremembered")
+        shell.until(PROMPT)
         shell.type(END)
         assert shell.end()[0] == 0
 
