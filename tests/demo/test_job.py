@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from afflux.demo import job
+from afflux.demo import job, processes
 from tests.cli.running import afflux
 from tests.spark.conftest import quick_start
 
@@ -67,3 +68,14 @@ def test_a_mistake_in_its_options_is_reported(tmp_path: Path) -> None:
     assert (taken.returncode, taken.stdout) == (1, "")
     assert "choose another --out" in taken.stderr
     assert afflux("demo --rows 0").returncode == 2
+
+
+async def test_the_temporary_files_of_a_process_end_with_it(tmp_path: Path) -> None:
+    """Also if it is killed, as an interrupted demo kills its processes."""
+    log = tmp_path / "query.log"
+    program = "import tempfile, sys; print(tempfile.mkstemp()[1], flush=True); sys.stdin.read()"
+    async with processes.process(log, "-c", program) as running:
+        made = Path((await processes.line(running, log)).strip())
+        assert made.exists() and made.parent == tmp_path / "query-temporary"
+        processes.end(running, signal.SIGKILL)
+    assert [path.name for path in tmp_path.iterdir()] == ["query.log"]
