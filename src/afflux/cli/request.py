@@ -136,6 +136,7 @@ def request(
         from afflux.cli import steps
 
         type = steps.session_type(session, route)
+    limit = None if max_time is None else duration(max_time)
     asked = _Asked(
         uri=uri,
         verb=verb,
@@ -148,14 +149,14 @@ def request(
         credit=inputs.credit(credit),
         take=take,
         delay=duration(delay),
-        max_time=None if max_time is None else duration(max_time),
+        max_time=limit,
         graph=graph,
         lease=lease,
         resume=resume,
         store=store,
         auth_file=auth_file,
         session=type,
-        first=answering.FirstAnswer(uri, inputs.duration(timeout)),
+        first=answering.FirstAnswer(uri, duration(timeout), (limit or _LEASE_WAIT_S) if lease else 0.0),
     )
     show = printer(output, single=verb == "request" and lines is None)
     asyncio.run(_run(asked, show))
