@@ -186,7 +186,7 @@ def test_it_ends_silently_when_its_reader_stops(uri: str) -> None:
         assert process.stdout.readline() == "30\n"
         process.stdout.close()
         errors = process.stderr.read()
-        assert (process.wait(timeout=60), errors) == (1, "")
+        assert (process.wait(timeout=60), errors) == (141, "")
 
 
 def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:
