@@ -23,15 +23,16 @@ _T = TypeVar("_T")
 
 
 class FirstAnswer:
-    """Limits the time from entering it to the first ``arrived``; 0 ``seconds`` are no limit.
+    """Limits the time from entering it to the first ``arrived``; 0 ``seconds`` are no limit. The wait for a lease may
+    take ``allowed`` seconds more.
 
     Leaving it raises TimeoutError if nothing came in time. The connection is then over at once, because a peer that is
     silent would not let it be closed in order.
     """
 
-    def __init__(self, uri: str, seconds: float) -> None:
+    def __init__(self, uri: str, seconds: float, allowed: float = 0.0) -> None:
         self._uri = uri
-        self._seconds = seconds
+        self._seconds = seconds + allowed if seconds else 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
         self._peer: Peer | None = None

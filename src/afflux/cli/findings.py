@@ -11,7 +11,7 @@ from pathlib import Path
 
 from afflux.core.errors import Unsupported
 
-__all__ = ["Finding", "findings", "journals", "plain"]
+__all__ = ["PACKAGES", "Finding", "findings", "journals", "plain"]
 
 PACKAGES = (
     ("typer", "cli", "the command line"),

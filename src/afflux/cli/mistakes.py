@@ -62,7 +62,7 @@ def _lowered(message: str) -> str:
 def _name(parameter: Any) -> str:
     """Return the name of a parameter, as it is typed."""
     options = [name for name in parameter.opts if name.startswith("-")]
-    return max(options, key=len) if options else str(parameter.metavar or parameter.name.upper()).strip("[]{}.")
+    return "/".join(options) if options else str(parameter.metavar or parameter.name.upper()).strip("[]{}.")
 
 
 def _options(context: Any) -> list[str]:

@@ -215,7 +215,7 @@ def request(
         credit=inputs.credit(credit),
         take=take,
         delay=duration(delay),
-        max_time=None if max_time is None else duration(max_time),
+        max_time=limit,
         graph=graph,
         lease=lease,
         resume=resume,
@@ -225,13 +225,19 @@ def request(
         reading=None if cursor is None else Reading.parse(cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
-        first=answering.FirstAnswer(uri, inputs.duration(timeout)),
+        first=_first(uri, timeout, max_time, lease),
         limits=limits_of(limit),
         connect_timeout=connect_timeout(wait),
         verbose=verbose,
     )
     run = context.obj or _start  # the shell has a connection already
     run(context, asked, _printer(asked, output, end, columns))
+
+
+def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
+    """Return the limit of --timeout, which the wait for a lease extends."""
+    longest = _LEASE_WAIT_S if max_time is None else duration(max_time) or _LEASE_WAIT_S
+    return answering.FirstAnswer(uri, duration(timeout), longest if lease else 0.0)
 
 
 def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:

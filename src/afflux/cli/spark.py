@@ -103,6 +103,7 @@ def tail(
     view = _View()
     begun = time.monotonic()
     fresh = not active()
+    view.say("starting Spark")
     session = build("afflux spark tail", master, **settings)
     view.say(f"Spark {session.version} on {master}: {uri} into {out}")
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from afflux.demo.flights import TOTAL, archive
-from afflux.demo.processes import TEMPORARY, JobFailed, Service, end, last_words, line, process
+from afflux.demo.processes import JobFailed, Service, end, last_words, line, process
 from afflux.demo.verify import Verdict, verify
 
 __all__ = ["MARK", "JobFailed", "Report", "Result", "clear", "run"]
@@ -30,7 +30,6 @@ MARK = "afflux-demo.json"
 
 MADE = (
     *("flights", "delays", "by_carrier", "by_hour", "journal", "checkpoint", "server.log", "query.log", MARK),
-    *(f"{name}{TEMPORARY}" for name in ("server", "query", "relay", "sink")),
     *("relay", "windows", "windows-checkpoint", "sink", "sink-checkpoint", "relay.log", "sink.log"),
 )
 "Everything that a run leaves in its directory, of this job and of the live one."

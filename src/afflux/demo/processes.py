@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,9 +16,6 @@ from pathlib import Path
 from afflux.core.errors import Error
 
 __all__ = ["JobFailed", "Service", "end", "last_words", "line", "process"]
-
-TEMPORARY = "-temporary"
-"A process's folder of temporary files has the name of its log, with this instead of the suffix."
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 "Java options for a short run, which is faster with less compilation. JAVA_TOOL_OPTIONS takes precedence."
@@ -34,32 +31,31 @@ class JobFailed(Error):
 @contextlib.asynccontextmanager
 async def process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a Python process in its own session, so that its children can be stopped with it. Its temporary files are
-    in a folder beside its log, which is removed at its end: a process that is killed removes nothing."""
-    temporary = log.with_name(f"{log.stem}{TEMPORARY}")
-    temporary.mkdir(exist_ok=True)
-    java = f'{os.environ.get("JAVA_TOOL_OPTIONS", SHORT_LIVED)} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"'
-    environment = os.environ | {"JAVA_TOOL_OPTIONS": java, "TMPDIR": str(temporary), "SPARK_LOCAL_DIRS": str(temporary)}
-    with log.open("ab") as errors:
-        running = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            end(running, signal.SIGTERM)
-            try:
-                await asyncio.wait_for(running.wait(), 30)
-            except TimeoutError:
-                pass
-        end(running, signal.SIGKILL)
-        await running.wait()
-        shutil.rmtree(temporary, ignore_errors=True)
+    in a folder of their own, which is removed at its end: a process that is killed removes nothing."""
+    with tempfile.TemporaryDirectory(prefix="afflux-", ignore_cleanup_errors=True) as temporary:
+        # It is not beside the log, because the path of a socket has at most 107 bytes.
+        java = f'{os.environ.get("JAVA_TOOL_OPTIONS", SHORT_LIVED)} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"'
+        environment = os.environ | {"JAVA_TOOL_OPTIONS": java, "TMPDIR": temporary, "SPARK_LOCAL_DIRS": temporary}
+        with log.open("ab") as errors:
+            running = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            yield running
+        finally:
+            if running.returncode is None:
+                end(running, signal.SIGTERM)
+                try:
+                    await asyncio.wait_for(running.wait(), 30)
+                except TimeoutError:
+                    pass
+            end(running, signal.SIGKILL)
+            await running.wait()
 
 
 def end(running: asyncio.subprocess.Process, number: signal.Signals) -> None:
