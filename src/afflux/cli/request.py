@@ -215,7 +215,7 @@ def request(
         credit=inputs.credit(credit),
         take=take,
         delay=duration(delay),
-        max_time=limit,
+        max_time=None if max_time is None else duration(max_time),
         graph=graph,
         lease=lease,
         resume=resume,
