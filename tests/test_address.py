@@ -63,8 +63,6 @@ def test_a_bound_address_keeps_the_rest() -> None:
         ("rsokcet://h:1", ['did you mean "rsocket+tcp"?']),
         ("limit-stream://h:1", ['did you mean "limit+tcp"?']),
         ("limitstrem+tcp://h:1", ['did you mean "limit"?']),
-        ("RSocket+tcp://h:1", ['did you mean "rsocket"?']),
-        ("TCP://h:1", ['did you mean "tcp"?']),
         ("htps://h:1", ['did you mean "wss"?']),
         ("websocket://h:1", ['did you mean "ws"?']),
         ("rsocket+jmux://h:1", ['unknown transport "jmux"; known: tcp']),
@@ -77,7 +75,17 @@ def test_a_bound_address_keeps_the_rest() -> None:
         ("tcp://h:1?keepalive=0", ["above 0"]),
         ("tcp://h:1?keepalive=nan", ["above 0"]),
         ("tcp://h:1?mtu=100&mtu=200", ["twice"]),
-        ("h:7000", ["tcp://host:port"]),
+        ("tcp://h:1?keepalive=abc", ["expected a number of seconds, above 0 and at most 86400 (a day)"]),
+        ("tcp://h:1?mtu=abc", ["expected a number of bytes, 64 to 16777215"]),
+        ("jmux+tcp://h:1?max_wait_for_id=-1", ["expected a number of seconds, from 0 and at most 86400 (a day)"]),
+        ("h:7000", ['did you mean "tcp://h:7000"?']),
+        ("tcp", ['did you mean "tcp://host:port"?']),
+        ("tcp:h", ['did you mean "tcp://h:port"?']),
+        ("jmux+TCP:/h:1", ['did you mean "jmux+tcp://h:1"?']),
+        ("tcp//h:1", ['did you mean "tcp://h:1"?']),
+        ("ws:h", ['did you mean "ws://h"?']),
+        ("mem:x", ['did you mean "mem://x"?']),
+        ("unix:/x", ['did you mean "unix:///x"?']),
         ("", ["tcp://host:port"]),
         ("tcp://", ["has no host"]),
         ("tcp://:7000", ["has no host"]),
@@ -189,3 +197,8 @@ def test_the_suggestion_is_the_nearest_known_scheme() -> None:
                 with pytest.raises(afflux.AddressError) as caught:
                     parse(f"{scheme.format(wrong)}://h:1")
                 assert f'did you mean "{suggested.format(name)}"?' in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["TCP://h:1", "RSocket+tcp://h:1", "rsocket+Tcp://h:1"])
+def test_the_case_of_protocol_and_transport_does_not_count(uri: str) -> None:
+    assert parse(uri) == parse("tcp://h:1")

@@ -23,7 +23,7 @@ RINGS = [re.findall(r"`(\w+)`", row[1]) for row in _ROW.finditer((ROOT / "CONTRI
 _MODULE = re.compile(r"afflux(\.\w+)+")
 COMPUTED = {
     "afflux/cli/__init__.py": "typer and rich",
-    "afflux/cli/serve.py": "the module of --handler",
+    "afflux/cli/handlers.py": "the module of --handler",
     "afflux/codecs/__init__.py": "the libraries of codecs",
     "afflux/core/exports.py": "the modules of a package's exports, which the package also imports for types",
     "afflux/core/frame.py": "codecs that were generated in advance, beside the frames",

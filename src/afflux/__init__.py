@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import afflux.starting  # noqa: F401  # before all other imports: see there
+
+# isort: split
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import afflux as package
-from afflux.cli import doctor
+from afflux.cli import findings
 from afflux.core.errors import MissingExtra
 from afflux.spark import session
 from tests.cli.running import afflux
@@ -20,8 +20,8 @@ from tests.cli.running import afflux
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def looked() -> dict[str, doctor.Finding]:
-    return {finding.name: finding for finding in doctor.findings()}
+def looked() -> dict[str, findings.Finding]:
+    return {finding.name: finding for finding in findings.findings()}
 
 
 def test_it_finds_what_is_installed() -> None:
@@ -37,7 +37,7 @@ def test_it_prints_which_build_is_in_use() -> None:
 
 
 def test_it_prints_how_to_install_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PACKAGES", (("no-such-package", "fast", "speed"),))
+    monkeypatch.setattr(findings, "PACKAGES", (("no-such-package", "fast", "speed"),))
     finding = looked()["no-such-package"]
     assert (finding.version, finding.remedy) == (None, 'pip install "afflux[fast]"')
 
@@ -54,14 +54,14 @@ def test_it_reports_a_java_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_every_package_is_in_the_extra_it_names() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for name, extra, _ in doctor.PACKAGES:
+    for name, extra, _ in findings.PACKAGES:
         assert name in [re.split(r"[^\w-]", requirement)[0] for requirement in extras[extra]]
 
 
 def test_every_extra_is_in_the_list() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for_users = extras.keys() - {"all", "bench", "docs", "dev", "java"}
-    assert for_users == {extra for _, extra, _ in doctor.PACKAGES}
+    assert for_users == {extra for _, extra, _ in findings.PACKAGES}
     assert "java" in looked()
 
 

@@ -20,10 +20,12 @@ from tests.cli.running import Server, afflux
 SETUP = len(Setup().encode()).to_bytes(3, "big") + Setup().encode()
 WRITTEN = "tcp://127.0.0.1:7000"
 LINES = [line for command in (*COMMANDS, "afflux") for line in EXAMPLES[command]]
-FINITE = sorted({line for line in LINES if line.split()[1] not in ("serve", "relay", "capture", "demo", "spark")})
+UNENDING = ("serve", "relay", "capture", "demo", "spark", "shell")
+FINITE = sorted({line for line in LINES if line.split()[1] not in UNENDING})
 "Those of ``spark`` are tried by tests/spark, test_tail.py and test_captures.py, in a session."
 SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
 PROXIES = sorted({line for line in LINES if line.split()[1] == "capture"})
+SHELLS = sorted({line for line in LINES if line.split()[1] == "shell"})
 RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
 
 
@@ -66,6 +68,14 @@ def test_an_example_works(line: str, uri: str) -> None:
     assert name == "afflux"
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
+
+
+@pytest.mark.parametrize("line", SHELLS)
+def test_an_example_of_a_shell_sends_a_line(line: str, uri: str) -> None:
+    _, *words = shlex.split(line.replace(WRITTEN, uri))
+    ran = afflux(words, stdin="request -d 42\n")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "42" in ran.stdout
 
 
 @pytest.mark.parametrize("line", SERVERS)

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect as ws_connect
+from websockets.typing import Origin
 
 import afflux
 from afflux.protocols.rsocket.gap import Gap
@@ -203,3 +206,15 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     errors = asyncio.run(main())
     assert "items stored" not in errors
     assert errors.count("the stream is complete") == 1
+
+
+def test_origins_of_pages(tmp_path: Path) -> None:
+    command = ("relay", "--journal", str(tmp_path), "--listen", "ws://127.0.0.1:0", "--from")
+    with Server("--origin", "https://app.example", uri="tcp://127.0.0.1:1", command=command) as server:
+        with ws_connect(server.uri, origin=Origin("https://app.example"), proxy=None):
+            pass
+        with (
+            pytest.raises(InvalidStatus, match="403"),
+            ws_connect(server.uri, origin=Origin("https://other.example"), proxy=None),
+        ):
+            pass

@@ -68,10 +68,7 @@ def test_fire_and_push_are_counted(uri: str) -> None:
 
 
 def test_real_flights(uri: str) -> None:
-    rows = [
-        json.loads(json.loads(line)["data"])
-        for line in ask(uri, "--stream", "-r", "flights", "--take", "3").splitlines()
-    ]
+    rows = [json.loads(line) for line in ask(uri, "--stream", "-r", "flights", "--take", "3").splitlines()]
     assert [row["carrier"] for row in rows] == ["UA", "UA", "AA"]
 
 
@@ -186,7 +183,7 @@ def test_it_ends_silently_when_its_reader_stops(uri: str) -> None:
         assert process.stdout.readline() == "30\n"
         process.stdout.close()
         errors = process.stderr.read()
-        assert (process.wait(timeout=60), errors) == (1, "")
+        assert (process.wait(timeout=60), errors) == (141, "")
 
 
 def test_a_silent_stdin_does_not_hold_up_the_end(uri: str) -> None:

@@ -198,8 +198,8 @@ def test_a_journal_that_cannot_be_kept_is_reported_before_ready(tmp_path: Path) 
     path = tmp_path / "file"
     path.write_text("not a directory")
     ran = afflux(["serve", "tcp://127.0.0.1:0", "--demo", "--journal", str(path)])
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "file" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "is a file; it has to be a directory" in ran.stderr
 
 
 def test_only_who_shows_the_credentials_comes_in(tmp_path: Path) -> None:

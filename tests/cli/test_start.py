@@ -60,16 +60,21 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
 
 
 def test_a_command_like_no_other_gets_the_list() -> None:
-    named = "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, doctor"
+    named = (
+        "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, shell, doctor"
+    )
     assert afflux("zzz").stderr == f"afflux: unknown command 'zzz'; available commands: {named}\n"
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
 def test_without_the_extra_its_name_is_printed(package: str) -> None:
-    program = f"import sys; sys.modules[{package!r}] = None; from afflux.cli import main; sys.exit(main(['doctor']))"
+    program = f"import sys; sys.modules[{package!r}] = None; from afflux.cli import main; sys.exit(main(['decode']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"\n'
+    assert (
+        ran.stderr
+        == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more\n'
+    )
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:
@@ -89,7 +94,7 @@ def test_colour_follows_no_color() -> None:
 @pytest.mark.parametrize(
     ("command", "formats", "refused"),
     [
-        ("request tcp://127.0.0.1:1", "table|json|ndjson|csv|raw|hex", "text"),
+        ("request tcp://127.0.0.1:1", "text|table|json|ndjson|csv|raw|hex", "yaml"),
         ("bench tcp://127.0.0.1:1", "table|json|ndjson|csv", "raw"),
         ("decode --hex 00", "ndjson|json|table|csv", "hex"),
         ("doctor", "table|json|ndjson", "csv"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from afflux.demo import job
+from afflux.demo import job, processes
 from tests.cli.running import afflux
 from tests.spark.conftest import quick_start
 
@@ -25,13 +28,16 @@ def ignore(event: str, facts: dict[str, Any]) -> None:
 @pytest.mark.timeout(300)
 def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
     out = tmp_path / "demo"
-    ran = afflux(f"demo --rows {ROWS} --out {out}", env=quick_start(), timeout=300)
+    with tempfile.TemporaryDirectory() as temporary:  # short: Spark makes sockets in it
+        ran = afflux(f"demo --rows {ROWS} --out {out}", env=quick_start() | {"TMPDIR": temporary}, timeout=300)
+        assert os.listdir(temporary) == []
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert (told["rows"], told["expected"], told["lost"], told["duplicated"]) == (ROWS, ROWS, 0, 0)
     assert (told["crashes"], told["exact"], told["out"]) == (1, True, str(out))
     assert "SIGKILL" in ran.stderr
     assert "granted" in ran.stderr
+    assert max(map(len, ran.stderr.replace(str(tmp_path), "").splitlines())) <= 80
     assert "0 lost, 0 duplicated" in ran.stderr
     assert all(f"\n{carrier} " in ran.stderr for carrier in ("UA", "B6", "EV"))
 
@@ -61,3 +67,15 @@ def test_a_mistake_in_its_options_is_reported(tmp_path: Path) -> None:
     assert (taken.returncode, taken.stdout) == (1, "")
     assert "choose another --out" in taken.stderr
     assert afflux("demo --rows 0").returncode == 2
+
+
+async def test_the_temporary_files_of_a_process_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it is killed, as an interrupted demo kills its processes."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    log = tmp_path / "query.log"
+    program = "import tempfile, sys; print(tempfile.mkstemp()[1], flush=True); sys.stdin.read()"
+    async with processes.process(log, "-c", program) as running:
+        made = Path((await processes.line(running, log)).strip())
+        assert made.exists() and made.parent.parent == tmp_path
+        processes.end(running, signal.SIGKILL)
+    assert [path.name for path in tmp_path.iterdir()] == ["query.log"]

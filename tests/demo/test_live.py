@@ -44,7 +44,7 @@ def test_two_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     assert (told["sent"], told["rows"], told["lost"], told["doubled"]) == (ROWS, ROWS, 0, 0)
     assert (told["crashes"], told["exact"], told["out"]) == (2, True, str(out))
     assert told["windows"] == len(expected(ROWS).closed) > 300
-    for text in ("SIGKILL sent to the relay", "SIGKILL sent to the query", "rows/s, lag", "credit 600", "stalls spark"):
+    for text in ("SIGKILL sent to the relay", "SIGKILL sent to the query", "/s, lag", "credit 600", "stalls spark"):
         assert text in ran.stderr
     assert "\r" not in ran.stderr and "0 lost, 0 doubled" in ran.stderr
 
@@ -227,7 +227,7 @@ def test_a_terminal_shows_one_line_of_figures(monkeypatch: pytest.MonkeyPatch) -
     figures = Figures(
         phase="streaming", rows=1200, stored=3000, rate=399.6, credit=600, batch=2, stalls={"spark": 1.25}
     )
-    whole = "streaming: 1,200 rows, 400 rows/s, lag 1,800, credit 600, batch 2, stalls spark 1.2 s"
+    whole = "1,200 rows, 400/s, lag 1,800, credit 600, batch 2, stalls spark 1.2 s"
     assert figures_line(figures) == whole
     assert figures_line(Figures()).endswith("lag 0, credit 0, batch -, stalls none")
     with LiveView(Console(file=terminal, color_system=None, highlight=False), 3000, 100, 600) as view:
@@ -235,6 +235,7 @@ def test_a_terminal_shows_one_line_of_figures(monkeypatch: pytest.MonkeyPatch) -
             view.report("figures", {"figures": figures})
         view.report("killed", {"part": "relay", "batch": 2})
         view.report("figures", {"figures": figures})
-    first, second = terminal.getvalue().split("\n")[:2]
+    phase, first, second = terminal.getvalue().split("\n")[:3]
+    assert phase.endswith(" s  streaming")
     assert first.count("\r\x1b[K") == 3 and first.endswith("SIGKILL sent to the relay, after batch 2")
     assert second.startswith("\r\x1b[K") and len(second.removeprefix("\r\x1b[K")) == 59

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_bytes
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
@@ -129,6 +129,15 @@ class Connecting:
 
     def __await__(self) -> Generator[None, None, Peer]:
         return self._open().__await__()
+
+    if not TYPE_CHECKING:  # a type checker finds the missing attribute itself
+
+        def __getattr__(self, name: str) -> Never:
+            hint = ""
+            if hasattr(Peer, name):
+                hint = ': it is not made yet; write "async with afflux.connect(…) as peer" or "peer = await '
+                hint += 'afflux.connect(…)"'
+            raise AttributeError(f"a connection that is about to be made has no {name!r}{hint}", name=name, obj=self)
 
     async def __aenter__(self) -> Peer:
         self._peer = await self._open()

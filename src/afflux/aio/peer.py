@@ -15,7 +15,7 @@ from afflux.aio.opens import Opens
 from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
-from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
+from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for, pushed
 from afflux.core.autocredit import Kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -138,7 +138,7 @@ class Peer(Opens):
         """Send metadata about the connection. Returns when it is queued."""
         self._protocol.check("push")
         driver = await self._driver.writable("push")
-        driver.engine.push(metadata)
+        driver.engine.push(pushed(metadata))
         driver.output.flush_soon()
 
     def stream(

@@ -17,8 +17,8 @@ from afflux.aio.output import Output
 from afflux.aio.state import State
 from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.limits import Limits
-from afflux.transports.base import foreign
 from afflux.transports.reading import Receiver
+from afflux.transports.strangers import stranger
 
 __all__ = ["Pump"]
 
@@ -83,8 +83,8 @@ class Pump(Receiver):
             return
         if self._expects is not None:
             expects, self._expects = self._expects, None
-            if other := foreign(data):
-                self._refuse_foreign(data, f"the peer speaks {other}, not {expects}")
+            if reason := stranger(data, expects, client=self.answers):
+                self._refuse_foreign(data, reason)
                 return
         self.input.receive(data)
 

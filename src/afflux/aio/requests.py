@@ -348,6 +348,7 @@ class Requests:
                 else:
                     engine.send(stream, (answer,), complete=True)
             except Exception as error:
+                error.__suppress_context__ = True  # it is the StopIteration that had the answer
                 self._slots.fail(verb, stream, error, asked)
         if release:
             engine.release(stream)

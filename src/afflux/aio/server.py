@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.aio.clients import Clients, OnSetup, ServerConnection
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT
+from afflux.aio.listing import listed
 from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
 from afflux.aio.recognizing import Recognizing, Wires
@@ -344,6 +345,7 @@ def serve(
     store: str | Path | None = None,
     origins: Iterable[str] | None = None,
     reuse_port: bool = False,
+    list_routes: bool = False,
 ) -> Server:
     """Serve ``handler`` at an address: ``async with afflux.serve(uri, handler) as server``.
 
@@ -374,6 +376,8 @@ def serve(
             ["*"] admits every page, and [] none. A client that sends no Origin is not a browser, and is not checked.
         reuse_port: let other processes with this option listen on the same port (SO_REUSEPORT); the system distributes
             new connections. For tcp, tls, ws and wss. Only the process that has a session can resume it.
+        list_routes: answer requests with the route ``afflux.routes`` with the routes of the handler: a Router, or an
+            object with an attribute ``routes``, (verb, route) pairs. Any client that may connect may ask.
         tls: the certificate to show, and whether clients have to show one, for tls:// and wss://; options of the
             address (cert, key, client_ca) take precedence.
 
@@ -404,6 +408,8 @@ def serve(
         origins=origins_of(origins),
         reuse_port=reuse_port,
     )
+    if list_routes:
+        handler = listed(handler)
     return Server(address, handler, limits or Limits.server(), on_setup, credit, tls, extras)
 
 

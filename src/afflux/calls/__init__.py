@@ -25,14 +25,15 @@ __all__ = [
     "COMPOSITE",
     "Cursor",
     "Metadata",
-    "byte_sessions_of",
     "SetupLike",
+    "byte_sessions_of",
     "call_payload",
     "compose",
     "entries",
     "entries_of",
     "metadata_mime_of",
     "payload_for",
+    "pushed",
     "reply",
     "route_in",
     "terms_of",
@@ -277,6 +278,18 @@ def entries_of(metadata: Any) -> Sequence[EntryLike]:
     if isinstance(metadata, str) or not isinstance(metadata, Iterable):
         raise TypeError(f"metadata must be bytes, an entry or several entries, not {type(metadata).__name__}")
     return tuple(metadata)
+
+
+def pushed(metadata: object) -> bytes:
+    """Return the metadata of a push as bytes.
+
+    Raises:
+        TypeError: it is something else, such as text.
+    """
+    if not isinstance(metadata, _BYTES):
+        hint = f": write {metadata[:32]!r}.encode()" if isinstance(metadata, str) else ""
+        raise TypeError(f"push sends metadata, which must be bytes, not {type(metadata).__name__}{hint}")
+    return bytes(metadata)
 
 
 def _encoded(found: Iterable[EntryLike], route: str | None, compact_len: CompactLen = "minus-one") -> bytes:

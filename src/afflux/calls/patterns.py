@@ -37,7 +37,7 @@ def parsed(route: str) -> Route:
     """Parse a route.
 
     Raises:
-        ValueError: its braces do not enclose a name, or the type of a place is unknown.
+        ValueError: its braces do not enclose a name, two places have one, or the type of a place is unknown.
     """
     if "{" not in route:
         return Route(route, None, {})
@@ -54,10 +54,10 @@ def parsed(route: str) -> Route:
     if rest:
         text += f"(?P<{rest[1]}>.+)"
         places[rest[1]] = _type(route, rest[1], rest[2])
-    try:
-        return Route(route, re.compile(text, re.DOTALL), places)
-    except re.error as error:
-        raise ValueError(f'"{route}" is not a route: {error}') from None
+    names = [place[1] for place in _PLACE.finditer(head)] + ([rest[1]] if rest else [])
+    if doubled := [name for name in places if names.count(name) > 1]:
+        raise ValueError(f'the route "{route}" has the place "{doubled[0]}" twice: give each place its own name')
+    return Route(route, re.compile(text, re.DOTALL), places)
 
 
 def _type(route: str, place: str, name: str | None) -> type | None:

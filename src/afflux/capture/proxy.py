@@ -7,6 +7,7 @@ record: a full disk ends it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -71,7 +72,8 @@ class RecordingProxy:
                 self._listener = await asyncio.start_server(self._accept, address.host, address.port, **options)
                 address = replace(address, port=self._listener.sockets[0].getsockname()[1])
         except OSError as error:
-            raise BindFailed(f"cannot listen on {address}: {error.strerror or error}") from error
+            text = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
+            raise BindFailed(f"cannot listen on {address}: {text}") from error
         self.uri = str(public(address))
         return self
 

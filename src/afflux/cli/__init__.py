@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "PLANNED", "main"]
 COMMANDS = (
     *("serve", "request", "relay", "bench", "decode", "inspect", "capture", "wireshark", "check", "demo", "journal"),
     "spark",
+    "shell",
     "doctor",
 )
 "Available commands, in the order of the help."
@@ -26,8 +27,15 @@ USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. ``arguments`` defaults to ``sys.argv[1:]``."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command and return its exit code. Without ``arguments`` it is the process's own command line."""
+    if arguments is not None:
+        return _run(list(arguments))
+    from afflux.cli.process import run_process
+
+    return run_process(lambda: _run(sys.argv[1:]))
+
+
+def _run(arguments: list[str]) -> int:
     first = arguments[0] if arguments else "--help"
     if first in ("--version", "-V"):
         return _version()
@@ -40,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        return _fail('the command line needs the extra "cli": pip install "afflux[cli]"')
+        if first == "doctor":
+            from afflux.cli.findings import plain
+
+            return plain(arguments[1:])
+        return _fail('the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more')
     return run(arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import typer
 
@@ -14,12 +15,15 @@ from afflux.cli.decode import decode
 from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
-from afflux.cli.exits import guarded
+from afflux.cli.exits import INTERRUPTED, USAGE, guarded
 from afflux.cli.inspect import inspect
 from afflux.cli.journal import journal
+from afflux.cli.mistakes import UsageError, words
+from afflux.cli.process import PIPE_CLOSED
 from afflux.cli.relay import relay
 from afflux.cli.request import request
 from afflux.cli.serve import serve
+from afflux.cli.shell import shell
 from afflux.cli.spark import spark
 from afflux.cli.wireshark import wireshark
 
@@ -28,7 +32,7 @@ __all__ = ["app", "run"]
 _FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
 _FUNCTIONS = (
     *(serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark),
-    doctor,
+    *(shell, doctor),
 )
 "The functions of the commands; ``spark`` has commands of its own."
 
@@ -36,7 +40,6 @@ app = typer.Typer(
     name="afflux",
     help="Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure.",
     epilog=epilog("afflux"),
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -60,10 +63,21 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
     """Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code. Usage errors are printed and return 2."""
+def run(arguments: Sequence[str], **settings: Any) -> int:
+    """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
+    typer's context, such as ``obj``."""
     try:
-        app(list(arguments), prog_name="afflux")
+        code = app(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.ctx.get_help(), err=True)
+        else:
+            typer.echo(f"afflux: {words(error, next(iter(arguments), ''))}", err=True)
+        return USAGE
+    except typer.Abort:
+        return INTERRUPTED
     except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # so typer and rich end a command
+            return PIPE_CLOSED
         return done.code if isinstance(done.code, int) else 1
-    return 0
+    return code if isinstance(code, int) else 0

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
+from afflux.cli import tables
+from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import check_metadata, one
 from afflux.cli.inputs import duration as seconds_of
@@ -43,7 +45,7 @@ _SHOW_EVERY_S = 10.0
 
 
 def bench(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
     requests: Annotated[
         int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="Stop after N requests.")
     ] = None,
@@ -376,8 +378,7 @@ def _print(results: list[Result], thresholds: list[Threshold], output: Format) -
         case Format.table:
             from rich.console import Console
 
-            width = None if sys.stdout.isatty() else 160
-            report.show(results, Console(file=sys.stdout, width=width, highlight=False))
+            report.show(results, Console(file=sys.stdout, width=tables.width(), highlight=False))
     for text in report.notes(results):
         typer.echo(f"afflux: {text}", err=True)
 

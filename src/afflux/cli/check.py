@@ -18,6 +18,7 @@ import typer
 from afflux.cli.checking import Recorded, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, usage
+from afflux.cli.inputs import existing
 from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
@@ -114,9 +115,7 @@ def _loaded(file: str, shape: Shape | None) -> SessionTypes:
     try:
         if file == "-":
             return loads(sys.stdin.read(Limits().session_type_bytes + 1), name="stdin")
-        if not Path(file).is_file():
-            usage(f"file {file!r} not found")
-        return load(file)
+        return load(existing(file))
     except SessionSyntaxError as error:
         typer.echo(error.message, err=True)
         if shape in (Shape.json, Shape.ndjson):
@@ -238,8 +237,7 @@ def _break(broken: Break) -> dict[str, Any]:
 
 def _records(name: str, protocol: str, client: bool) -> Iterator[dict[str, Any]]:
     """Yield the frame records of a dump of one side."""
-    if not Path(name).is_file():
-        usage(f"file {name!r} not found")
+    existing(name)
     dissector = dissector_of(protocol)(client, "hex")
     with Path(name).open("rb") as file:
         refuse_captures(file)

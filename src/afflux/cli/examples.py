@@ -81,6 +81,11 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
         """afflux spark decode '*.pcapng' --out build/grants --where 'type == REQUEST_N' --partition-by protocol """
         "--master local[2]",
     ),
+    "shell": (
+        "afflux shell tcp://127.0.0.1:7000",
+        "afflux shell tcp://127.0.0.1:7000 -o json",
+        "afflux shell tcp://127.0.0.1:7000 --dmt application/json --history build/history",
+    ),
     "doctor": (
         "afflux doctor",
         "afflux doctor -o json",

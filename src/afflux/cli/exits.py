@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
-import os
 import ssl
 import sys
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from typing import NoReturn, ParamSpec
 
 import typer
 
+from afflux.cli.process import INTERRUPTED, PIPE_CLOSED, discard_output, interruptible, silence
 from afflux.core import errors
 from afflux.protocols.registry import PROTOCOLS
 
@@ -28,6 +29,7 @@ __all__ = [
     "code_of",
     "guarded",
     "usage",
+    "words",
 ]
 
 DONE = 0
@@ -36,9 +38,9 @@ USAGE = 2
 TIMEOUT = 3
 HANDSHAKE = 4
 MALFORMED = 5
+WRONG_PROTOCOL = 69
 OTHER_CODE = 79
 THRESHOLD = 99
-INTERRUPTED = 130
 
 BY_KIND = (
     (errors.ApplicationError, 64),
@@ -48,6 +50,8 @@ BY_KIND = (
     (errors.RemoteProtocolError, 72),
 )
 "Exit codes for errors of protocols without error codes."
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _P = ParamSpec("_P")
 
@@ -63,6 +67,8 @@ def code_of(error: BaseException) -> int:
         return USAGE  # only afflux's own ValueErrors arrive here, such as AuthFileError
     if isinstance(error, errors.Error) and error.code is not None:
         return by_wire_code().get(error.code, OTHER_CODE)
+    if isinstance(error, errors.RemoteProtocolError) and error.in_handshake:
+        return WRONG_PROTOCOL
     if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
         return HANDSHAKE
     if isinstance(error, TimeoutError):
@@ -91,23 +97,24 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
 
     @functools.wraps(command)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader of stdout has closed the pipe, as head does.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(FAILED) from None
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise typer.Exit(INTERRUPTED) from None
-        except (errors.Error, OSError) as error:
-            typer.echo(f"afflux: {_words(error)}", err=True)
-            raise typer.Exit(code_of(error)) from None
+        with interruptible():
+            try:
+                command(*args, **kwargs)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                discard_output()
+                raise typer.Exit(PIPE_CLOSED) from None
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                silence()
+                raise typer.Exit(INTERRUPTED) from None
+            except (errors.Error, OSError) as error:
+                typer.echo(f"afflux: {words(error)}", err=True)
+                raise typer.Exit(code_of(error)) from None
 
     return run
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     """Return the error in one line, without control characters from the peer's text."""
     text = "; ".join((_text(error), *getattr(error, "__notes__", ())))
     return "".join(char if char.isprintable() else " " for char in text)
@@ -120,5 +127,7 @@ def _text(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return str(error) or "timed out"
     if isinstance(error, OSError) and error.strerror:
+        if error.errno in _FULL and not error.filename:
+            return f"cannot write the output: {error.strerror}"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -14,7 +14,10 @@ from pathlib import Path
 from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
-__all__ = ["LINE_LIMIT", "check_metadata", "credit", "duration", "items", "one", "size"]
+__all__ = [
+    *("LINE_LIMIT", "check_metadata", "check_reach", "check_source", "credit", "directory", "duration", "existing"),
+    *("items", "new_directory", "one", "size"),
+]
 
 LINE_LIMIT = 0x100_0000
 "Maximum line length of -D in bytes: 16 MiB."
@@ -76,7 +79,7 @@ async def one(text: str) -> bytes:
             parts.append(part)
         return b"".join(parts)
     if text.startswith("@"):
-        return _existing(text[1:]).read_bytes()
+        return existing(text[1:]).read_bytes()
     return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
 
 
@@ -86,7 +89,7 @@ async def items(source: str) -> AsyncIterator[list[bytes]]:
         async for lines in _lines(sys.stdin.fileno()):
             yield lines
         return
-    with _existing(source.removeprefix("@")).open("rb", buffering=0) as file:
+    with existing(source.removeprefix("@")).open("rb", buffering=0) as file:
         async for lines in _lines(file.fileno()):
             yield lines
 
@@ -126,8 +129,44 @@ async def _read(descriptor: int) -> bytes:
     return await arrived
 
 
-def _existing(name: str) -> Path:
+def existing(name: str, *, regular: bool = False, hint: str = "") -> Path:
+    """Return the path of a file. Exits with a usage error if there is none, or with ``regular`` if it is a device or a
+    pipe, which cannot be read twice. ``hint`` is added where there is none."""
     path = Path(name)
-    if not path.is_file():
-        usage(f"file {name!r} not found")
+    if not name or not path.exists():
+        usage(f"file {name!r} not found{hint}")
+    if path.is_dir():
+        usage(f"{name!r} is a directory, not a file")
+    if regular and not path.is_file():
+        usage(f"{name!r} is a device or a pipe, not a regular file: it is read more than once")
     return path
+
+
+def directory(name: str) -> Path:
+    """Return the path of a directory. Exits with a usage error if there is none."""
+    path = Path(name)
+    if not path.is_dir():
+        usage(f"{name!r} is a file, not a directory" if path.exists() else f"directory {name!r} not found")
+    return path
+
+
+def new_directory(name: str, option: str) -> Path:
+    """Return the path of a directory that exists or can be made. Exits with a usage error if it is a file."""
+    path = Path(name)
+    if path.exists() and not path.is_dir():
+        usage(f"{option}: {name!r} is a file; it has to be a directory, which may be new")
+    return path
+
+
+def check_reach(uri: str) -> None:
+    """Refuse a mem address: a command is a process of its own, so nothing else would be at it."""
+    from afflux.transports.address import parse
+
+    if parse(uri, serving=True).transport == "mem":
+        usage(f"{uri} connects ends within one program, and a command is a program of its own: use tcp:// or unix://")
+
+
+def check_source(source: str | None) -> None:
+    """Refuse a source of -D that does not exist, before anything is sent."""
+    if source not in (None, "-"):
+        existing(source.removeprefix("@"))

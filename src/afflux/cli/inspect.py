@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
+from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
@@ -42,7 +43,10 @@ def inspect(
         typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="Protocol of a server's port; repeatable."),
     ] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help=f"Only this protocol: {', '.join(PROTOCOLS)}.")
+        str,
+        typer.Option(
+            "--protocol", metavar="NAME", help=f"Only this protocol: {', '.join(PROTOCOLS)}.", autocompletion=protocols
+        ),
     ] = AUTO,
     stall: Annotated[
         str, typer.Option("--stall", metavar="TIME", help="A stall: nothing flows for this long, such as 100ms or 2s.")
@@ -81,6 +85,8 @@ def inspect(
     if html is not None:
         if table or output is not None or top != _TOP:
             usage("--html writes a report to a file: leave out -o, --table and --top")
+        if not Path(html).parent.is_dir():
+            usage(f"--html: folder {str(Path(html).parent)!r} not found")
         _report(rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else rows.of, html, files)
     elif chosen is None:
         summary = Summary(files, top)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.cli.exits import usage
+from afflux.cli.inputs import existing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +33,8 @@ def captures(files: list[str], **options: Any) -> Source:
         options: see ``afflux.capture.analyze``.
     """
     for name in files:
-        if name != "-" and not Path(name).is_file():
-            usage(f"file {name!r} not found")
+        if name != "-":
+            existing(name, regular=True)
 
     def read(tables: frozenset[str]) -> Batches:
         from afflux.capture import analyze

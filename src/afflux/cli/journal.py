@@ -10,13 +10,16 @@ from typing import Annotated
 
 import typer
 
+from afflux.cli import tables
 from afflux.cli.exits import usage
+from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
 from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.journal.status import Status, inspect, release
 
 __all__ = ["journal"]
 
+_COLUMNS = ("journal", "first", "head", "bytes", "reader", "state", "problem")
 _OUTPUTS = (Format.table, Format.json, Format.ndjson)
 
 
@@ -40,11 +43,13 @@ def journal(
     """List the journals of a directory: offsets, size, the reader whose acknowledgements trim, and what is wrong."""
     chosen = format_of(output, "journal", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     shown = str(StreamAddress.parse(where)) if is_stream_address(where) else where  # without credentials
-    if shown is where and not Path(where).is_dir():
-        usage(f"directory {where!r} not found")
+    if shown is where:
+        directory(where)
     if released is not None and not release(where, released):
         usage(f"no journal in {shown!r} has the reader {released!r}")
     found = list(inspect(where))
+    if not found:
+        typer.echo(f"afflux: no journals in {shown!r}", err=True)
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(status) for status in found], indent=2))
     elif chosen is Format.ndjson:
@@ -55,13 +60,9 @@ def journal(
 
 
 def _table(found: list[Status]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("journal", "first", "head", "bytes", "reader", "state", "problem", box=None, pad_edge=False)
+    rows = []
     for each in found:
         numbers = ["?" if number is None else f"{number:,}" for number in (each.first, each.head, each.size)]
-        problem = Text(each.problem or "", style="yellow")
-        table.add_row(Path(each.path).name, *numbers, each.reader or "-", each.state, problem)
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+        cells = [Path(each.path).name, *numbers, each.reader or "-", each.state, each.problem or "-"]
+        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+    tables.show(_COLUMNS, rows)

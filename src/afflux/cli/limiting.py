@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
 from afflux.cli.inputs import duration, size
 from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
@@ -27,6 +28,7 @@ LimitOption = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=VALUE",
+        autocompletion=one_of(f"{name}=" for name in ROWS),
         help="Set a limit: payload_bytes=16MiB, handshake_s=30s, idle_s=off, … May be repeated.",
     ),
 ]

@@ -1,23 +1,25 @@
-"""Print items to stdout: raw, json, ndjson, hex, table, csv or plain text.
-
-UTF-8 is shown as text; other bytes are hexadecimal, under a name that ends in ``_hex``.
+"""Print items to stdout: raw, json, ndjson, hex, table, csv or plain text. ``unwrapping.py`` describes payloads as
+JSON, ``tables.py`` prints tables.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
 import typer
 
+from afflux.cli import tables
+from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
+from afflux.cli.unwrapping import Unwrapper, record, value_of
 from afflux.core.payload import Payload
 
-__all__ = ["Format", "Printer", "format_of", "output_option", "printer", "record"]
+__all__ = ["End", "Format", "Printer", "format_of", "output_option", "printer"]
 
 TABLE_ROWS = 200
 "Rows per table. Longer answers use several tables, which bounds memory."
@@ -26,6 +28,7 @@ TABLE_ROWS = 200
 class Format(StrEnum):
     """Values of -o."""
 
+    text = "text"
     table = "table"
     json = "json"
     ndjson = "ndjson"
@@ -34,10 +37,21 @@ class Format(StrEnum):
     hex = "hex"
 
 
+class End(StrEnum):
+    """Values of --end: what follows each item of the format raw."""
+
+    none = "none"
+    newline = "newline"
+    nul = "nul"
+
+
+_ENDS = {End.none: b"", End.newline: b"\n", End.nul: b"\0"}
+
+
 def output_option(*formats: Format, default: str = "table") -> Any:
     """Return the option -o of a command that has these formats; its value is for ``format_of``."""
     help = f"Output format. [default: {default}, or ndjson in a pipe]"
-    return typer.Option("-o", "--output", metavar=f"<{'|'.join(formats)}>", help=help)
+    return typer.Option("-o", "--output", metavar=f"<{'|'.join(formats)}>", help=help, autocompletion=one_of(formats))
 
 
 def format_of(output: str | None, command: str, *formats: Format) -> Format | None:
@@ -45,21 +59,6 @@ def format_of(output: str | None, command: str, *formats: Format) -> Format | No
     if output is not None and output not in formats:
         usage(f"unsupported output {output} for {command}: use {', '.join(formats)}")
     return None if output is None else Format(output)
-
-
-def record(payload: Payload) -> dict[str, Any]:
-    """Return the payload as a JSON object: ``data`` and ``metadata``, or ``data_hex`` and ``metadata_hex``."""
-    made = _named("data", payload.data)
-    if payload.metadata is not None:
-        made |= _named("metadata", payload.metadata)
-    return made
-
-
-def _named(name: str, value: bytes) -> dict[str, str]:
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_hex": value.hex()}
 
 
 class Printer:
@@ -74,8 +73,8 @@ class Printer:
         self.items += 1
         self.line(payload.data if _printable(payload.data) else payload.data.hex(" ").encode())
 
-    def end(self) -> None:
-        """Print buffered items and flush."""
+    def end(self, *, failed: bool = False) -> None:
+        """Print buffered items and flush. ``failed``: an error follows, so that no items are not an empty answer."""
         self.out.flush()
 
     def line(self, data: bytes) -> None:
@@ -85,9 +84,15 @@ class Printer:
 
 
 class _Raw(Printer):
+    """Print the bytes of the items, each followed by ``end``."""
+
+    def __init__(self, end: bytes) -> None:
+        super().__init__()
+        self._end = end
+
     def item(self, payload: Payload) -> None:
         self.items += 1
-        self.out.write(payload.data)
+        self.out.write(payload.data + self._end)
         self.out.flush()
 
 
@@ -98,56 +103,67 @@ class _Hex(Printer):
 
 
 class _Lines(Printer):
+    """Print one JSON value per line."""
+
+    def __init__(self, unwrapper: Unwrapper) -> None:
+        super().__init__()
+        self._unwrapper = unwrapper
+
     def item(self, payload: Payload) -> None:
         self.items += 1
-        self.line(json.dumps(record(payload), ensure_ascii=False, separators=(",", ":")).encode())
+        self.line(self._unwrapper.line(payload).encode())
 
 
 class _Document(Printer):
-    """Print one JSON document: an array, or the single object of a request."""
+    """Print one JSON document: an array, or the single value of a request."""
 
-    def __init__(self, single: bool) -> None:
+    def __init__(self, unwrapper: Unwrapper, single: bool) -> None:
         super().__init__()
+        self._unwrapper = unwrapper
         self._single = single
 
     def item(self, payload: Payload) -> None:
         lead = b"" if self._single else b"[\n" if self.items == 0 else b",\n"
         self.items += 1
-        self.out.write(lead + json.dumps(record(payload), ensure_ascii=False, indent=2).encode())
+        self.out.write(lead + self._unwrapper.document(payload).encode())
         self.out.flush()
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
+        if failed and not self.items:
+            return
         if not self._single:
             self.out.write(b"\n]" if self.items else b"[]")
         self.line(b"")
 
 
 class _Csv(Printer):
-    """Print CSV. Columns are the keys of the first item if it is a JSON object, otherwise data and metadata."""
+    """Print CSV. Columns are those chosen, else the keys of the first item if it is a JSON object, else data and
+    metadata."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         super().__init__()
-        self._columns: list[str] = []
+        self._columns = list(columns)
 
     def item(self, payload: Payload) -> None:
         row = _row(payload)
-        if not self._columns:
-            self._columns = list(row)
+        if self.items == 0:
+            self._columns = self._columns or list(row)
             self._write(self._columns)
         self.items += 1
-        self._write([row.get(column) for column in self._columns])
+        self._write([tables.cell(row.get(column)) for column in self._columns])
 
-    def _write(self, values: list[Any]) -> None:
+    def _write(self, values: list[str]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="").writerow(values)
         self.line(text.getvalue().encode())
 
 
 class _Table(Printer):
-    """Print tables, each with the columns of its first row."""
+    """Print tables, each with the chosen columns or all keys of its rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Sequence[str]) -> None:
         super().__init__()
+        self._columns = columns
         self._rows: list[dict[str, Any]] = []
 
     def item(self, payload: Payload) -> None:
@@ -156,31 +172,20 @@ class _Table(Printer):
         if len(self._rows) >= TABLE_ROWS:
             self._show()
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         self._show()
         super().end()
 
     def _show(self) -> None:
-        if not self._rows:
-            return
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        columns = list(self._rows[0])
-        table = Table()
-        for column in columns:
-            table.add_column(Text(column))
-        for row in self._rows:
-            table.add_row(*(Text("" if row.get(column) is None else str(row[column])) for column in columns))
-        Console(file=sys.stdout, width=None if sys.stdout.isatty() else 1000).print(table)
-        self._rows.clear()
+        if self._rows:
+            tables.show(self._columns or list(dict.fromkeys(key for row in self._rows for key in row)), self._rows)
+            self._rows.clear()
 
 
 def _row(payload: Payload) -> dict[str, Any]:
     if payload.data.startswith(b"{"):
         try:
-            parsed = json.loads(payload.data)
+            parsed = value_of(payload.data)
         except ValueError:
             parsed = None
         if isinstance(parsed, dict) and parsed:
@@ -196,20 +201,36 @@ def _printable(data: bytes) -> bool:
     return all(char.isprintable() or char in "\t\n\r" for char in text)
 
 
-def printer(chosen: Format | None, *, single: bool = False) -> Printer:
+def printer(
+    chosen: Format | None,
+    *,
+    single: bool = False,
+    unwrapper: Unwrapper | None = None,
+    end: End = End.none,
+    columns: Sequence[str] = (),
+) -> Printer:
     """Return the printer of a format; by default text on a terminal and JSON lines elsewhere.
 
-    With ``single`` there is at most one item, and ``json`` prints an object instead of an array.
+    Args:
+        chosen: the format, None for the default.
+        single: whether there is at most one item, which ``json`` prints alone and not in an array.
+        unwrapper: knows the types of payloads, for the formats ``json`` and ``ndjson``.
+        end: what follows each item of the format ``raw``.
+        columns: the columns of ``csv`` and ``table``; if empty, the keys of the first item, and of all in a table.
     """
-    if chosen is None:
-        return Printer() if sys.stdout.isatty() else _Lines()
-    if chosen is Format.json:
-        return _Document(single)
-    kinds: dict[Format, type[Printer]] = {
-        Format.raw: _Raw,
-        Format.hex: _Hex,
-        Format.ndjson: _Lines,
-        Format.csv: _Csv,
-        Format.table: _Table,
-    }
-    return kinds[chosen]()
+    unwrapper = unwrapper or Unwrapper()
+    match chosen or (Format.text if sys.stdout.isatty() else Format.ndjson):
+        case Format.json:
+            return _Document(unwrapper, single)
+        case Format.ndjson:
+            return _Lines(unwrapper)
+        case Format.raw:
+            return _Raw(_ENDS[end])
+        case Format.csv:
+            return _Csv(columns)
+        case Format.table:
+            return _Table(columns)
+        case Format.hex:
+            return _Hex()
+        case _:
+            return Printer()

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import one
+from afflux.cli.inputs import check_reach, one
 from afflux.cli.limiting import LimitOption, limits_of
-from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, storage_of
+from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, origins_of, storage_of
 from afflux.cli.steps import session_type
 from afflux.cli.streams import on_report_signal, report
 
@@ -32,7 +33,12 @@ _PROGRESS_S = 1.0
 def relay(
     remotes: Annotated[
         list[str],
-        typer.Option("--from", metavar="URI", help="Address of a remote stream. Repeatable: each is a shard."),
+        typer.Option(
+            "--from",
+            metavar="URI",
+            help="Address of a remote stream. Repeatable: each is a shard.",
+            autocompletion=addresses,
+        ),
     ],
     journal: Annotated[
         str,
@@ -43,7 +49,13 @@ def relay(
         ),
     ],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="URI", help="Address to listen on; port 0 selects a free port.")
+        str,
+        typer.Option(
+            "--listen",
+            metavar="URI",
+            help="Address to listen on; port 0 selects a free port.",
+            autocompletion=addresses,
+        ),
     ],
     journal_bytes: Annotated[
         str | None,
@@ -104,6 +116,15 @@ def relay(
         bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--origin",
+            metavar="ORIGIN",
+            help="With --listen ws:// and wss://: let only pages of ORIGIN connect, * for all, as in `serve`. May be "
+            "repeated.",
+        ),
+    ] = None,
     limit: LimitOption = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
 ) -> None:
@@ -128,7 +149,10 @@ def relay(
         for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
     ]
     storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
-    given = {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
+    for uri in (*remotes, listen):
+        check_reach(uri)
+    given: dict[str, Any] = {"allowed_origins": origins_of(listen, origin)}
+    given |= {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
     given |= {"limits": storage["limits"], "keep": storage["keep"]}
     with _logging(), asyncio.Runner(loop_factory=fast_loop()) as runner:
         stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))

@@ -5,40 +5,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afflux.cli import inputs
+from afflux.cli import answering, conflicts, inputs, retrying
+from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
-from afflux.cli.output import Format, Printer, printer
+from afflux.cli.output import End, Format, Printer, printer
+from afflux.cli.reading import Reading
+from afflux.cli.routes import show_routes
+from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
-from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
+from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
+from afflux.retry.backoff import Backoff
 
 if TYPE_CHECKING:
+    from afflux.aio.client import Connecting
     from afflux.sessions import Machine
 
-__all__ = ["request"]
+__all__ = ["Asked", "perform", "request"]
 
 _REFUSAL_S = 0.5
 _LEASE_WAIT_S = 10.0
 "Seconds that --lease waits without --max-time."
 
-Verb = Literal["request", "stream", "channel", "fire", "push"]
+Verb = Literal["request", "stream", "channel", "fire", "push", "routes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class Asked:
     """The parsed options of one command."""
 
     uri: str
@@ -59,12 +66,41 @@ class _Asked:
     store: Path | None
     auth_file: Path | None
     session: Machine | None
+    first: answering.FirstAnswer
+    reading: Reading | None
+    retry: Backoff | None
+    quiet: bool
     limits: Limits
     connect_timeout: float | None
+    verbose: int
+
+    def note(self, text: str) -> None:
+        """Print a line to stderr, unless --quiet."""
+        if not self.quiet:
+            typer.echo(f"afflux: {text}", err=True)
+
+    def connecting(self) -> Connecting:
+        """Return a connection to enter. Raises as ``afflux.connect`` does."""
+        import afflux
+
+        credentials = None if self.auth_file is None else afflux.auth.read_file(self.auth_file)
+        return afflux.connect(
+            self.uri,
+            metadata_mime=self.metadata_mime,
+            data_mime=self.data_mime,
+            setup=None if credentials is None else [credentials],
+            limits=self.limits,
+            timeout=self.connect_timeout or self.first.connecting,
+            lease=self.lease,
+            lease_wait=(self.max_time or _LEASE_WAIT_S) if self.lease else None,
+            resume=self.resume,
+            store=self.store,
+        )
 
 
 def request(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.")],
+    context: typer.Context,
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
     response: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
     channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,
@@ -92,6 +128,10 @@ def request(
     max_time: Annotated[
         str | None, typer.Option("--max-time", metavar="TIME", help="Stop after this time, with exit code 3.")
     ] = None,
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Longest wait for the first answer; 0: no limit."),
+    ] = answering.DEFAULT,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
@@ -117,30 +157,57 @@ def request(
             help='With --channel: session types. Each item is a value as JSON, or "choose N"; -r names the channel.',
         ),
     ] = None,
+    cursor: Annotated[
+        str | None,
+        typer.Option(
+            "--cursor", metavar="FROM[:COUNT]", help="Read a stored stream (serve --journal) from offset FROM on."
+        ),
+    ] = None,
+    routes: Annotated[
+        bool, typer.Option("--routes", help="List the server's routes, if it does so (serve --list-routes).")
+    ] = False,
+    retry: Annotated[
+        str | None,
+        typer.Option(
+            "--retry",
+            metavar="N[:TIME]",
+            help="Up to N more attempts, if the request was not processed; the first after TIME, 100ms. With --cursor: "
+            "continue at the next offset after any lost connection.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors to stderr.")] = False,
     limit: LimitOption = None,
     wait: ConnectTimeout = None,
     output: Annotated[
         Format | None,
-        typer.Option("-o", "--output", help="Output format. [default: text, or ndjson in a pipe]"),
+        typer.Option(
+            "-o", "--output", help="Output format; JSON payloads are unwrapped. [default: text, or ndjson in a pipe]"
+        ),
+    ] = None,
+    end: Annotated[End, typer.Option("--end", help="With -o raw: what follows each item.")] = End.none,
+    columns: Annotated[
+        str | None,
+        typer.Option("--columns", metavar="NAME,…", help="With -o table and csv: the columns to show."),
     ] = None,
     verbose: Verbose = 0,
 ) -> None:
     """Send a request and print the answer."""
+    verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
+    conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
     inputs.check_metadata(mmt, route, auth_file)
-    verb = _verb(request=response, stream=stream, channel=channel, fire=fnf, push=push)
-    _check_store(store, resume, verb, lines)
+    inputs.check_source(lines)
+    inputs.check_reach(uri)
+    _check_store(store)
     type = None
-    if session is not None:
-        if verb != "channel" or route is None:
-            usage("--session requires --channel and -r CHANNEL")
+    if session is not None and route is not None:
         from afflux.cli import steps
 
         type = steps.session_type(session, route)
-    asked = _Asked(
+    asked = Asked(
         uri=uri,
         verb=verb,
         route=route,
-        data=_data(verb, data or [], lines),
+        data=_data(verb, data or []),
         lines=lines,
         metadata=metadata,
         metadata_mime=mmt,
@@ -155,68 +222,89 @@ def request(
         store=store,
         auth_file=auth_file,
         session=type,
+        reading=None if cursor is None else Reading.parse(cursor),
+        retry=None if retry is None else retrying.parse(retry),
+        quiet=quiet,
+        first=_first(uri, timeout, max_time, lease),
         limits=limits_of(limit),
         connect_timeout=connect_timeout(wait),
+        verbose=verbose,
     )
-    show = printer(output, single=verb == "request" and lines is None)
-    with log_shown(verbose):
-        asyncio.run(_run(asked, show))
+    run = context.obj or _start  # the shell has a connection already
+    run(context, asked, _printer(asked, output, end, columns))
+
+
+def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
+    """Return the limit of --timeout, which the wait for a lease extends."""
+    longest = _LEASE_WAIT_S if max_time is None else duration(max_time) or _LEASE_WAIT_S
+    return answering.FirstAnswer(uri, duration(timeout), longest if lease else 0.0)
+
+
+def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
+    if asked.verb == "routes" and output is None:
+        output = Format.table if sys.stdout.isatty() else Format.json
+    return printer(
+        output,
+        single=asked.verb == "request" and asked.lines is None,
+        unwrapper=Unwrapper(asked.data_mime, asked.metadata_mime),
+        end=end,
+        columns=[] if columns is None else columns.split(","),
+    )
+
+
+def _start(context: typer.Context, asked: Asked, show: Printer) -> None:
+    with log_shown(asked.verbose):
+        asyncio.run(perform(asked, show, asked.connecting))
 
 
 def _verb(**chosen: bool) -> Verb:
+    """Return the verb that was chosen, the first of several."""
     names: list[Any] = [name for name, given in chosen.items() if given]
-    if len(names) > 1:
-        usage("--request, --stream, --channel, --fnf and --push exclude each other")
     verb: Verb = names[0] if names else "request"
     return verb
 
 
-def _check_store(store: Path | None, resume: bool, verb: Verb, lines: str | None) -> None:
-    if store is None:
-        return
-    if not resume:
-        usage("--store requires --resume")
-    if verb not in ("request", "stream", "channel") or (verb == "request" and lines is not None):
-        usage("--store requires --stream, --channel or a single --request")
+def _check_store(store: Path | None) -> None:
+    if store is not None and store.is_dir():
+        usage(f"--store: {str(store)!r} is a directory, not a file")
 
 
-def _data(verb: Verb, given: list[str], lines: str | None) -> list[str]:
-    if lines is not None and given:
-        usage("-d and -D exclude each other")
-    if lines is not None and verb in ("stream", "push"):
-        usage(f"-D reads many items, but --{verb} sends one: use -d")
+def _data(verb: Verb, given: list[str]) -> list[str]:
     if len(given) > 1 and verb != "channel":
         usage("several -d require --channel")
     return given
 
 
-async def _run(asked: _Asked, show: Printer) -> None:
-    """Connect and send the request, within --max-time."""
-    import afflux
+async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+    """Send a request and print its answer, within --max-time, and again if --retry says so.
+
+    Args:
+        asked: the options.
+        show: prints the answer; it is ended.
+        open: returns a connection to enter, once for each attempt.
+
+    Raises:
+        Error: that of the last attempt.
+        TimeoutError: after --max-time.
+    """
     from afflux.transports.address import parse
 
-    credentials = None if asked.auth_file is None else afflux.auth.read_file(asked.auth_file)
-    connecting = afflux.connect(
-        asked.uri,
-        metadata_mime=asked.metadata_mime,
-        data_mime=asked.data_mime,
-        setup=None if credentials is None else [credentials],
-        lease=asked.lease,
-        lease_wait=(asked.max_time or _LEASE_WAIT_S) if asked.lease else None,
-        resume=asked.resume,
-        store=asked.store,
-        limits=asked.limits,
-        timeout=asked.connect_timeout,
-    )
+    open()  # refuses mistakes before anything is read
+    failed = True
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            metadata = None if asked.metadata is None else await one(asked.metadata)
-            call = {"route": asked.route, "metadata": metadata}
+            call = {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
             first = [await one(text) for text in asked.data]
-            async with connecting as peer:
-                await _ask(peer, asked, call, first, show)
-    except TimeoutError:
-        if limit.expired():
+
+            async def attempt() -> None:
+                async with asked.first, open() as peer:
+                    asked.first.connected(peer)
+                    await _ask(peer, asked, call, first, show)
+
+            await _attempts(attempt, asked, show)
+            failed = False
+    except TimeoutError as error:
+        if limit.expired() and not str(error):
             raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
         raise
     except Error as error:
@@ -225,7 +313,24 @@ async def _run(asked: _Asked, show: Printer) -> None:
             error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
         raise
     finally:
-        show.end()
+        show.end(failed=failed)
+        if asked.reading is not None and show.items:
+            asked.note(asked.reading.summary())
+
+
+async def _attempts(attempt: Callable[[], Awaitable[None]], asked: Asked, show: Printer) -> None:
+    """Make the attempts that --retry allows."""
+    reading = asked.reading
+
+    def repeatable(error: Error) -> bool:
+        if reading is not None:
+            return retrying.is_lost(error)
+        return not show.items and retrying.is_safe(error) and (asked.lines is None or isinstance(error, ConnectFailed))
+
+    if asked.retry is None:
+        await attempt()
+        return
+    await retrying.retried(attempt, asked.retry, repeatable=repeatable, progress=lambda: show.items, note=asked.note)
 
 
 def _maybe_other_protocol(error: Error) -> bool:
@@ -236,7 +341,7 @@ def _maybe_other_protocol(error: Error) -> bool:
     return type(root) is ConnectionClosed and root.code is None
 
 
-async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
+async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
     first = data[0] if data else b""
     for left in peer.unfinished:
         if left.verb == asked.verb:
@@ -244,11 +349,15 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
             return
     if peer.unfinished:
         verbs = ", ".join(left.verb for left in peer.unfinished)
-        typer.echo(f"afflux: canceled unfinished calls of {asked.store}: {verbs}", err=True)
+        asked.note(f"canceled unfinished calls of {asked.store}: {verbs}")
     match asked.verb:
+        case "routes":
+            await show_routes(peer, show)
         case "push":
+            asked.first.arrived()  # none is expected
             await peer.push(first if call["metadata"] is None else call["metadata"])
         case "fire":
+            asked.first.arrived()
             async for item in _each(asked, data):
                 await peer.fire(item, **call)
             await asyncio.sleep(0)  # no answer follows: let the loop write before the connection closes
@@ -258,24 +367,37 @@ async def _ask(peer: Any, asked: _Asked, call: dict[str, Any], data: list[bytes]
             wait = 0.0
             async for item in _each(asked, data):
                 await asyncio.sleep(wait)
-                show.item(await peer.request(item, **call))
+                answer = await peer.request(item, **call)
+                asked.first.arrived()
+                show.item(answer)
                 wait = asked.delay
         case "stream":
-            async with peer.stream(first, credit=0, **call) as answer:
-                await _consume(answer, asked, show)
+            await _read(peer, asked, call, first, show)
         case "channel" if asked.session is not None:
             from afflux.cli.steps import run
 
-            await run(peer, asked.session, _each(asked, data), show)
+            await run(peer, asked.session, _each(asked, data), show, asked.first.arrived)
         case "channel":
             async with peer.channel(_each(asked, data), credit=0, **call) as answer:
                 await _consume(answer, asked, show)
 
 
-async def _go_on(left: Any, asked: _Asked, data: list[bytes], show: Printer) -> None:
+async def _read(peer: Any, asked: Asked, call: dict[str, Any], data: bytes, show: Printer) -> None:
+    """Print the items of a stream, with --cursor those that have not arrived in an earlier attempt."""
+    if asked.reading is not None:
+        if asked.reading.complete:
+            return  # the connection was lost between the last item and the completion
+        call = call | {"cursor": asked.reading.cursor()}
+    async with peer.stream(data, credit=0, **call) as answer:
+        await _consume(answer, asked, show)
+
+
+async def _go_on(left: Any, asked: Asked, data: list[bytes], show: Printer) -> None:
     """Continue a call of an earlier process and print its remaining items."""
     if asked.verb == "request":
-        show.item(await left.answer())
+        answer = await left.answer()
+        asked.first.arrived()
+        show.item(answer)
         return
     from afflux.resume.recovery import skipping
 
@@ -292,10 +414,10 @@ async def _refused(peer: Any) -> None:
         raise peer.error
 
 
-async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
+async def _each(asked: Asked, data: list[bytes]) -> AsyncIterator[bytes]:
     """Yield the items to send: those of -D, those of -d, or one empty item."""
     if asked.lines is not None:
-        async for lines in items(asked.lines):
+        async for lines in asked.first.waiting_for(items(asked.lines)):
             for line in lines:
                 yield line
         return
@@ -303,13 +425,14 @@ async def _each(asked: _Asked, data: list[bytes]) -> AsyncIterator[bytes]:
         yield item
 
 
-async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
+async def _consume(answer: Any, asked: Asked, show: Printer) -> None:
     """Print the items as they arrive, and grant credit by the window."""
     window = _Window(answer, asked)
     try:
         window.open()
         async for item in answer:
-            show.item(item)
+            asked.first.arrived()
+            show.item(item if asked.reading is None else asked.reading.own(item))
             if asked.store is not None:
                 sys.stdout.flush()  # consumed items do not arrive again, so they must be printed
             if window.done(item):
@@ -324,7 +447,7 @@ async def _consume(answer: Any, asked: _Asked, show: Printer) -> None:
 class _Window:
     """Grant credit manually: at most --credit items in flight and at most --take items in total."""
 
-    def __init__(self, answer: Any, asked: _Asked) -> None:
+    def __init__(self, answer: Any, asked: Asked) -> None:
         self._answer = answer
         fits = asked.limits.connection_bytes // 4
         self._window = AutoWindow(fits) if asked.credit == "auto" else Window(asked.credit, fits)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import hmac
-import importlib
 import os
 import re
 import signal
@@ -17,8 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from afflux.cli import conflicts
+from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import duration, size
+from afflux.cli.handlers import check_verbs, load
+from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.cli.verbose import Verbose, log_shown
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from afflux.aio.server import Server
     from afflux.core.limits import Limits
 
-__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "serve", "storage_of"]
+__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "origins_of", "serve", "storage_of"]
 
 GRACE = 5.0
 "Seconds that live streams may continue after a signal."
@@ -44,9 +46,12 @@ LINE_LIMIT = 0x100_0000
 
 
 def serve(
+    context: typer.Context,
     uri: Annotated[
         str,
-        typer.Argument(metavar="URI", help="Address to listen on; port 0 selects a free port."),
+        typer.Argument(
+            metavar="URI", help="Address to listen on; port 0 selects a free port.", autocompletion=addresses
+        ),
     ],
     demo: Annotated[bool, typer.Option("--demo", help="Serve the demo: echo, numbered items, flight data.")] = False,
     handler: Annotated[
@@ -111,6 +116,11 @@ def serve(
         int,
         typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
     ] = 1,
+    list_routes: Annotated[
+        bool,
+        typer.Option("--list-routes", help="Let clients list the handler's routes (request --routes); --demo does so."),
+    ] = False,
+    limit: LimitOption = None,
     stats: Annotated[
         float | None,
         typer.Option(
@@ -121,48 +131,34 @@ def serve(
         ),
     ] = None,
     verbose: Verbose = 0,
-    limit: LimitOption = None,
     worker: Annotated[int | None, typer.Option("--worker", hidden=True)] = None,
 ) -> None:
     """Serve one address; auto+tcp://… recognizes each client's protocol. Prints `ready URI` when it listens. SIGINT and
     SIGTERM drain and stop it; SIGUSR1 prints the live streams of every connection to stderr, and what each waits
     for."""
-    if sum((demo, handler is not None, file is not None, sink is not None)) != 1:
-        usage("serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR")
+    conflicts.check(conflicts.SERVE, conflicts.given(context))
+    if not (demo or handler or file or sink):
+        usage(conflicts.SOURCE)
+    check_reach(uri)
     limits = limits_of(limit)
     storage = storage_of(journal, journal_bytes, keep or [], limits)
-    terms = _terms(lease, resume, store, auth_file) | {"origins": _origins(uri, origin), "limits": limits}
+    terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin), "limits": limits}
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
-        _refuse_what_is_not_shared({"--journal": journal, "--sink": sink, "--resume": resume, "--store": store})
         words = _arguments({"--handler": handler, "--file": file, "--lease": lease, "--auth-file": auth_file})
         words += [f"--origin={page}" for page in origin or ()] + [f"--limit={text}" for text in limit or ()]
-        words += ["-v"] * verbose + _arguments({"--stats": stats})
+        words += ["--list-routes"] * list_routes + ["-v"] * verbose + _arguments({"--stats": stats})
         stopped_by = _share(uri, workers, ["--demo", *words] if demo else words)
     else:
-        chosen = (
-            _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else _load(handler or "")
-        )
-        _check_verbs(uri, chosen)
+        chosen = _demo() if demo else _lines(file) if file is not None else _sink(sink) if sink else load(handler or "")
+        if list_routes and not demo:
+            chosen = _listed(chosen)
+        check_verbs(uri, chosen)
         with log_shown(verbose, _label(worker)), asyncio.Runner(loop_factory=fast_loop()) as runner:
             stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, stats))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
-
-
-_UNSHARED = {
-    "--journal": "a journal belongs to one process",
-    "--sink": "a table belongs to one process",
-    "--resume": "a session belongs to one process, and its client may reconnect to another",
-    "--store": "a session file belongs to one process",
-}
-
-
-def _refuse_what_is_not_shared(options: Mapping[str, object]) -> None:
-    for option, given in options.items():
-        if given:
-            usage(f"--workers and {option} exclude each other: {_UNSHARED[option]}")
 
 
 def _arguments(options: Mapping[str, object]) -> list[str]:
@@ -181,9 +177,9 @@ def storage_of(
 ) -> dict[str, Any] | None:
     """Build the other arguments of Journalled; None without a journal."""
     if journal is None:
-        if journal_bytes is not None or keep:
-            usage(f"{'--keep' if keep else '--journal-bytes'} requires --journal")
         return None
+    if not journal.startswith("nats://"):
+        new_directory(journal, "--journal")
     from afflux.journal import Retention
 
     times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
@@ -213,8 +209,6 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     """Build the other arguments of afflux.serve."""
     import afflux
 
-    if store is not None and not resume:
-        usage("--store requires --resume")
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
@@ -230,10 +224,10 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     return terms
 
 
-def _origins(uri: str, given: list[str] | None) -> list[str] | None:
+def origins_of(uri: str, given: list[str] | None) -> list[str] | None:
     """Return the values of --origin, checked; None if there are none."""
+    from afflux.transports import ws_origins
     from afflux.transports.address import parse
-    from afflux.transports.ws_origins import origins_of
 
     if not given:
         return None
@@ -241,7 +235,7 @@ def _origins(uri: str, given: list[str] | None) -> list[str] | None:
     if transport not in ("ws", "wss"):
         usage(f"--origin is for ws:// and wss://, not for {transport}://")
     try:
-        origins_of(given)
+        ws_origins.origins_of(given)
     except ValueError as error:
         usage(f"--origin: {error}")
     return given
@@ -268,47 +262,13 @@ def _demo() -> object:
     return Responder()
 
 
-def _load(spec: str) -> object:
-    """Load the object that MODULE:OBJECT names; instantiate it if it is a class."""
-    module_name, colon, path = spec.partition(":")
-    if not colon or not module_name or not path:
-        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def _listed(handler: object) -> object:
+    from afflux.aio.listing import listed
+
     try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        usage(f"--handler: {error}")
-    for name in path.split("."):
-        if not hasattr(found, name):
-            usage(f"--handler: {path} not found in {module_name}")
-        found = getattr(found, name)
-    if isinstance(found, type):
-        found = found()
-    if not _verbs_of(found):
-        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
-    return found
-
-
-def _verbs() -> Sequence[str]:
-    from afflux.aio.verbs import VERBS
-
-    return VERBS
-
-
-def _verbs_of(handler: object) -> list[str]:
-    made: Any = getattr(handler, "as_handler", lambda: handler)()
-    return [verb for verb in _verbs() if hasattr(made, verb)]
-
-
-def _check_verbs(uri: str, handler: object) -> None:
-    """Refuse a handler without any method that the protocol offers."""
-    from afflux.transports.address import parse
-
-    entry, verbs = parse(uri, serving=True).entry, _verbs_of(handler)
-    offered = entry.offers
-    if not set(verbs) & set(offered):
-        usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
+        return listed(handler)
+    except TypeError as error:
+        usage(f"--list-routes: {error}")
 
 
 def _check_setup(uri: str, auth_file: Path) -> None:
@@ -342,15 +302,13 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    if not path.is_file():
-        usage(f"file {str(path)!r} not found")
-    return Lines(path)
+    return Lines(existing(str(path), regular=True))
 
 
 def _sink(directory: Path) -> object:
     from afflux.spark.receiving import receive
 
-    return receive(directory)
+    return receive(new_directory(str(directory), "--sink"))
 
 
 def _some_lines(file: BinaryIO) -> list[bytes]:

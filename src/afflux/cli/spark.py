@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from glob import glob
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
-from afflux.cli.inputs import duration
+from afflux.cli.inputs import duration, existing, new_directory
 
 __all__ = ["spark"]
 
@@ -102,6 +103,7 @@ def tail(
     view = _View()
     begun = time.monotonic()
     fresh = not active()
+    view.say("starting Spark")
     session = build("afflux spark tail", master, **settings)
     view.say(f"Spark {session.version} on {master}: {uri} into {out}")
     try:
@@ -162,6 +164,9 @@ def decode(
     JSON object on stdout."""
     from afflux.spark.decodecommand import Asked, run
 
+    if not any(map(glob, paths)) and not any(":" in path for path in paths):
+        usage(f"no captures found: {', '.join(paths)}")
+    new_directory(out, "--out")
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
@@ -191,10 +196,7 @@ def _text(value: str | None) -> str | None:
     """Return a value, or the content of the file that ``@FILE`` names."""
     if value is None or not value.startswith("@"):
         return value
-    path = Path(value[1:])
-    if not path.is_file():
-        usage(f"file {str(path)!r} not found")
-    return path.read_text()
+    return existing(value[1:]).read_text()
 
 
 class _View:

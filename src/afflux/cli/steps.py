@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,23 @@ def session_type(file: Path, channel: str) -> Machine:
     return types[channel]
 
 
-async def run(peer: Any, type: Machine, items: AsyncIterator[bytes], show: Printer) -> None:
+async def run(
+    peer: Any, type: Machine, items: AsyncIterator[bytes], show: Printer, arrived: Callable[[], None]
+) -> None:
     """Open a session, send the items where the type expects steps of this side, and print the values of the peer as
-    JSON. A value where the type expects a choice chooses the first branch."""
+    JSON. A value where the type expects a choice chooses the first branch. ``arrived`` is called with each step of the
+    peer."""
     async with peer.open(type) as chan:
         step: Step | None = None
         while chan.kind is not Kind.END:
             if chan.kind is Kind.RECV:
                 value, chan = await chan.recv()
+                arrived()
                 show.item(Payload(json.dumps(value, ensure_ascii=False).encode()))
                 continue
             if chan.kind is Kind.OFFER:
                 _, chan = await chan.offer()
+                arrived()
                 continue
             step = step or await _next(items, chan.expected)
             try:

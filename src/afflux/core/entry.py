@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from afflux.core.errors import AddressError, Unsupported
 from afflux.core.framing import LengthPrefix
@@ -25,19 +25,21 @@ NO_STORE: Final = "resume=True without store= resumes while this process runs, a
 _FEATURE_VERBS: Final = ("session", "subscribe", "open")
 "Features that are called like verbs."
 
+_N = TypeVar("_N", int, float)
+
 EngineFactory = Callable[..., "Engine"]
 "``make(role, terms, *, limits, decide, now) -> Engine``."
 
 
-def seconds(text: str) -> float:
-    """Parse an option that is a time: above 0, at most a day.
+def seconds(text: str, *, zero: bool = False) -> float:
+    """Parse an option that is a time in seconds: above 0 (with ``zero``, or 0), at most a day.
 
     Raises:
         ValueError: it is out of range or not a number.
     """
-    value = float(text)
-    if not 0 < value <= 86_400:
-        raise ValueError("expected seconds, above 0 and at most a day")
+    value = _number(float, text)
+    if value is None or not 0 <= value <= 86_400 or (value == 0 and not zero):
+        raise ValueError(f"expected a number of seconds, {'from 0' if zero else 'above 0'} and at most 86400 (a day)")
     return value
 
 
@@ -47,10 +49,17 @@ def size(text: str, most: int = 0xFFFFFF) -> int:
     Raises:
         ValueError: it is out of range or not a number.
     """
-    value = int(text)
-    if not 64 <= value <= most:
-        raise ValueError(f"expected bytes, 64 to {most}")
+    value = _number(int, text)
+    if value is None or not 64 <= value <= most:
+        raise ValueError(f"expected a number of bytes, 64 to {most}")
     return value
+
+
+def _number(kind: Callable[[str], _N], text: str) -> _N | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
 
 
 SHARED_OPTIONS: Final = (("keepalive", seconds), ("lifetime", seconds), ("mtu", size))

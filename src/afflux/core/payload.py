@@ -163,7 +163,18 @@ def payload_of(value: PayloadLike) -> Payload:
         return Payload(value.encode())
     if isinstance(value, (bytearray, memoryview)):
         return Payload(bytes(value))
-    raise TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}")
+    raise TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}{_hint(value)}")
+
+
+def _hint(value: object) -> str:
+    """Return what is missing where ``value`` was given as a payload."""
+    if hasattr(value, "__await__"):
+        return ": an await is missing"
+    if hasattr(value, "__aiter__"):
+        return ": a method that yields several items is a stream or a channel"
+    if isinstance(value, (dict, list, tuple, int, float)) or value is None:
+        return ": encode it, as json.dumps does, or give the route of an afflux.Router a codec"
+    return ""
 
 
 def size_of(payloads: Payloads) -> int:

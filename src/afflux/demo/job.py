@@ -81,10 +81,12 @@ async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, r
     archive()
     out = out.absolute()
     clear(out)
+    report("starting", {"what": "the server"})
     command = ("serve", "{listen}", "--demo", "--journal", str(out / "journal"))
     async with Service(out / "server.log", *command) as server:
         uri = server.uri
         report("serving", {"uri": uri})
+        report("starting", {"what": "Spark"})
         crashes = int(crash and await _query(uri, out, rows, batch, report, kill_at=rows // 2))
         if crashes:
             report("restarted", {})

@@ -158,6 +158,7 @@ class _Job:
     async def run(self, wanted: Expected, crash: bool) -> int:
         """Run all processes until the tables are complete; return how many were killed."""
         out = self._out
+        self._report("starting", {"what": "server, relay and sink"})
         since = json.dumps({"count": self._rows, "rate": self._rate, "since": int(time.time())})
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(Service(out / "server.log", "serve", "{listen}", "--demo"))
@@ -167,6 +168,7 @@ class _Job:
             receiving = Service(out / "sink.log", "serve", "{listen}", "--sink", str(out / "sink"))
             sink = await stack.enter_async_context(receiving)
             self._report("serving", {"server": server.uri, "relay": relay.uri, "sink": sink.uri})
+            self._report("starting", {"what": "Spark"})
             ticking = asyncio.create_task(self._tick(relay.uri))
             try:
                 kills = ["relay", "query"] if crash else []

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -29,28 +30,32 @@ class JobFailed(Error):
 
 @contextlib.asynccontextmanager
 async def process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a Python process in its own session, so that its children can be stopped with it."""
-    environment = {"JAVA_TOOL_OPTIONS": SHORT_LIVED} | os.environ
-    with log.open("ab") as errors:
-        running = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        yield running
-    finally:
-        if running.returncode is None:
-            end(running, signal.SIGTERM)
-            try:
-                await asyncio.wait_for(running.wait(), 30)
-            except TimeoutError:
-                pass
-        end(running, signal.SIGKILL)
-        await running.wait()
+    """Start a Python process in its own session, so that its children can be stopped with it. Its temporary files are
+    in a folder of their own, which is removed at its end: a process that is killed removes nothing."""
+    with tempfile.TemporaryDirectory(prefix="afflux-", ignore_cleanup_errors=True) as temporary:
+        # It is not beside the log, because the path of a socket has at most 107 bytes.
+        java = f'{os.environ.get("JAVA_TOOL_OPTIONS", SHORT_LIVED)} -XX:-UsePerfData "-Djava.io.tmpdir={temporary}"'
+        environment = os.environ | {"JAVA_TOOL_OPTIONS": java, "TMPDIR": temporary, "SPARK_LOCAL_DIRS": temporary}
+        with log.open("ab") as errors:
+            running = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            yield running
+        finally:
+            if running.returncode is None:
+                end(running, signal.SIGTERM)
+                try:
+                    await asyncio.wait_for(running.wait(), 30)
+                except TimeoutError:
+                    pass
+            end(running, signal.SIGKILL)
+            await running.wait()
 
 
 def end(running: asyncio.subprocess.Process, number: signal.Signals) -> None:

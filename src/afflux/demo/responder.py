@@ -1,7 +1,7 @@
 """Define the demo responder, which gives the same answers on every protocol.
 
 - request: echoes data and metadata; route ``fail`` returns an application error with the data as its message, route
-  ``slow`` answers after ``{"ms": n}``, route ``stats`` returns the call counts.
+  ``slow`` answers after ``{"ms": n}``, route ``stats`` returns the call counts, and the routes are listed.
 - stream: ``{"count": n, "size": s}`` returns n items of s bytes, each the item's number padded with dots, with
   ``delay_ms`` between them; route ``flights`` returns flight data, ``{"count": n, "rate": items per second}``, with
   ``"since": seconds since 1970`` as if they had been sent from that time on. For protocols with named publishers,
@@ -21,6 +21,7 @@ from typing import Any
 
 from afflux.aio.current import route_of
 from afflux.aio.peer import current_peer
+from afflux.calls.listing import LIST_ROUTES, listing
 from afflux.core.errors import ApplicationError, Invalid, Rejected
 from afflux.core.payload import Payload
 from afflux.demo import flights
@@ -44,6 +45,14 @@ BLOCK_BYTES = 0x1_0000
 class Responder:
     """The handler of ``afflux serve --demo``."""
 
+    routes = (
+        *(("request", route) for route in ("echo", "fail", "slow", "stats", "")),
+        *(("stream", route) for route in ("fail", "flights", "")),
+        *(("channel", route) for route in ("sum", "")),
+        ("fire", ""),
+    )
+    'The (verb, route) pairs; "" is the call without a route.'
+
     def __init__(self) -> None:
         self.counts = dict.fromkeys(("request", "stream", "channel", "fire", "push"), 0)
 
@@ -57,6 +66,8 @@ class Responder:
                 await asyncio.sleep(_number(_object(payload), "ms", MAX_MS) / 1000)
             case "stats":
                 return Payload(json.dumps(self.counts).encode())
+            case route if route == LIST_ROUTES:
+                return listing(self.routes)
             case None if payload.data.startswith(b"gen ") and _speaks("jmux"):
                 return Payload(b"." * _length(payload))
             case None | "echo":

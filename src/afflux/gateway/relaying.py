@@ -88,6 +88,7 @@ class _Plan:
     backoff: Backoff
     moved: bool
     tls: Tls | None
+    allowed_origins: Sequence[str] | None
     clock: Callable[[], int]
 
     @property
@@ -189,7 +190,7 @@ class Relay:
                     work=self._in_thread,
                 )
             )
-        self._server = await serve(plan.listen, self, limits=plan.limits, tls=plan.tls)
+        self._server = await serve(plan.listen, self, limits=plan.limits, tls=plan.tls, origins=plan.allowed_origins)
         self.uri = self._server.uri
         for lane in self._lanes:
             lane.start()
@@ -331,6 +332,7 @@ def relay(
     backoff: Backoff | None = None,
     moved: bool = False,
     tls: Tls | None = None,
+    allowed_origins: Sequence[str] | None = None,
     clock: Callable[[], int] = _now_us,
 ) -> Relaying:
     """Relay remote streams: ``async with afflux.relay(uri, journal="ticks", listen="tcp://127.0.0.1:0") as relay``.
@@ -353,6 +355,7 @@ def relay(
         backoff: the waits before further connections to a remote; ``Backoff()`` if None.
         moved: accept a journal whose remote had another address: the same stream has moved.
         tls: the certificate to listen with, for ``tls`` and ``wss``.
+        allowed_origins: for ``ws`` and ``wss``, the origins whose pages may connect: ``origins`` of afflux.serve.
         clock: returns microseconds since 1970 (UTC), for timestamps only.
 
     Raises:
@@ -394,6 +397,7 @@ def relay(
             backoff=backoff or Backoff(),
             moved=moved,
             tls=tls,
+            allowed_origins=allowed_origins,
             clock=clock,
         )
     )

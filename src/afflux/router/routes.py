@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from afflux.aio.current import route_of
+from afflux.calls.listing import LIST_ROUTES, listing
 from afflux.calls.patterns import Patterns, Route, parsed
 from afflux.core.errors import Error, Invalid, Rejected
 from afflux.core.payload import Payload
@@ -112,13 +113,22 @@ class Router(Routed):
         middleware: middleware around every function, and around requests without a function; see
             :mod:`afflux.middleware`.
         clock: returns monotonic seconds, for ``rate``.
+        list_routes: whether clients may list the routes; see ``list_routes()``.
     """
 
-    def __init__(self, *, middleware: Sequence[Middleware] = (), clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        middleware: Sequence[Middleware] = (),
+        clock: Callable[[], float] = monotonic,
+        list_routes: bool = False,
+    ) -> None:
         self._middleware = _checked(middleware)
         self._clock = clock
         self._tables: dict[str, Patterns[_Entry]] = {}
         self._push: Callable[..., Any] | None = None
+        if list_routes:
+            self.list_routes()
 
     def request(self, route: str | None = None, **options: Unpack[RouteOptions]) -> Callable[[_Function], _Function]:
         """Register a function ``(payload, **places) -> payload``."""
@@ -180,6 +190,16 @@ class Router(Routed):
             raise ValueError("push already has a function")
         self._push = function
         return function
+
+    def list_routes(self) -> None:
+        """Answer requests with the route ``afflux.routes`` with the list of routes, as JSON: for
+        ``afflux request --routes``. The router's middleware applies. Calling it again has no effect."""
+        if self.pattern("request", LIST_ROUTES) != LIST_ROUTES:
+
+            async def routes(payload: Payload) -> Payload:
+                return listing(self.routes)
+
+            self.request(LIST_ROUTES)(routes)
 
     @property
     def routes(self) -> list[tuple[str, str]]:

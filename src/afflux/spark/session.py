@@ -9,9 +9,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,8 +115,22 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
     except (PySparkException, Py4JError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise SparkNotStarted(f"Spark does not start with master {master}: {reason} (its log is above)") from None
+    except KeyboardInterrupt:
+        _end_jvm()
+        raise
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _end_jvm() -> None:
+    """Kill the JVM that was just started: it ignores SIGINT, and outlives this process if it is not connected yet. Only
+    Linux lists the children of a process."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with suppress(OSError):
+        for child in children.read_text().split():
+            with suppress(ProcessLookupError):
+                if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():  # its script, or the JVM
+                    os.kill(int(child), signal.SIGKILL)
 
 
 def check() -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for
+from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for, pushed
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -115,7 +115,7 @@ class Peer(Opens):
         with driver.guard:
             self._check("push")
             self._wait_for_room(timeout)
-            driver.engine.push(metadata)
+            driver.engine.push(pushed(metadata))
             driver.write()
 
     def stream(

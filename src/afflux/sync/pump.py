@@ -16,7 +16,8 @@ from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.sync.polling import LinkPoll
 from afflux.sync.redial import Redial
-from afflux.transports.base import Link, foreign
+from afflux.transports.base import Link
+from afflux.transports.strangers import stranger
 
 if TYPE_CHECKING:
     from afflux.sync.driver import Driver
@@ -235,8 +236,8 @@ class Pump:
             return
         self._size = _MOST_READ if len(data) == self._size else _READ
         if self._expects is not None:
-            if other := foreign(data):
-                self._refuse_foreign(data, f"the peer speaks {other}, not {self._expects}")
+            if reason := stranger(data, self._expects, client=False):
+                self._refuse_foreign(data, reason)
                 return
             self._expects = None
         self._take(self._engine.receive, data, monotonic())

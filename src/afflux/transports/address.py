@@ -88,17 +88,30 @@ def _parse(uri: str) -> Address:
         raise AddressError(f"an address is text, not {type(uri).__name__}")
     scheme, separator, rest = uri.partition("://")
     if not separator:
-        hint = f'; did you mean "tcp://{uri[:64]}"?' if ":" in uri else ""
-        raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"{hint}')
+        raise AddressError(f'an address looks like "tcp://host:port", not "{uri[:64]}"{_hint(uri)}')
     if any(ord(character) <= 0x20 or ord(character) == 0x7F for character in uri):
         raise AddressError("an address cannot contain spaces or control characters")
-    protocol, plus, transport = scheme.rpartition("+")
+    protocol, plus, transport = scheme.lower().rpartition("+")
     if not plus:
         protocol = _DEFAULT_PROTOCOL
     entry = any_protocol() if protocol == AUTO else named(protocol)
     if transport not in TRANSPORTS:
         raise _unknown(transport, alone=not plus)
     return _parse_rest(uri, rest, entry, TRANSPORTS[transport])
+
+
+def _hint(uri: str) -> str:
+    """Return the address that ``uri``, which has no ``://``, was probably meant to be."""
+    scheme = uri[:64].lower().partition(":")[0].partition("/")[0]
+    transport = TRANSPORTS.get(scheme.rpartition("+")[2])
+    if transport is None:
+        host, _, port = uri[:64].rpartition(":")
+        return f'; did you mean "tcp://{host or "localhost"}:{port}"?' if port.isdigit() else ""
+    rest = uri[len(scheme) : 64].lstrip(":/")
+    if transport.authority == "path":
+        return f'; did you mean "{scheme}:///{rest or "path"}"?'
+    port = ":port" if transport.port is None and transport.authority == "host" and ":" not in rest else ""
+    return f'; did you mean "{scheme}://{rest or "host"}{port}"?'
 
 
 def _unknown(transport: str, *, alone: bool) -> AddressError:
@@ -154,10 +167,10 @@ def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -
         if ":" in host:
             raise AddressError(f'an IPv6 address needs brackets, as in "[::1]:7000", not "{authority[:64]}"')
     if not host:
-        raise AddressError(f'"{uri[:64]}" has no host')
+        raise AddressError(f'"{uri[:64]}" has no host, as in "tcp://localhost:7878"')
     if not digits:
         if transport.port is None:
-            raise AddressError(f'"{uri[:64]}" has no port; a server with port 0 takes a free one')
+            raise AddressError(f'"{uri[:64]}" has no port, as in "tcp://host:7878"; port 0 gives a server a free one')
         return host, transport.port
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 0xFFFF):
         raise AddressError(f'"{digits[:16]}" is not a port: expected 0 to 65535')

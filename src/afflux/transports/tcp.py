@@ -276,6 +276,8 @@ def _words(error: OSError) -> str:
         return "refused: nothing listens there"
     if error.errno == errno.EADDRINUSE:
         return "the port is in use"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have the address"
     return error.strerror or str(error)
 
 

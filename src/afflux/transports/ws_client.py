@@ -146,7 +146,10 @@ class ClientWire(Wire):
 
     def _quoted(self) -> str:
         line = self._begin.partition(b"\n")[0].strip()
-        return f", and begins with {printable(line.decode('ascii', 'replace'), 64)!r}" if line else ""
+        if not line:
+            return ""
+        text = line[:64].decode("latin-1")
+        return f", and begins with {repr(text) if text.isascii() and text.isprintable() else line[:8].hex(' ')}"
 
 
 def _status_of(head: bytes) -> int | None:

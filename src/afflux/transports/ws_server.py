@@ -6,6 +6,7 @@ is delivered, because the framing depends on the protocol.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, cast
@@ -35,6 +36,9 @@ RefusePage = Callable[[list[str], list[str]], str | None]
 
 _SAME_HOST: Final[RefusePage] = partial(refusal_of, None)
 
+_METHOD = re.compile(rb"[A-Z]{1,16}(?: |\Z)")
+"The beginning of a request: its method, or the part of it that has arrived."
+
 
 class ServerWire(Wire):
     """The end that accepts. It serves one path, one subprotocol (``ws_rules.chosen``), and the pages that
@@ -59,7 +63,7 @@ class ServerWire(Wire):
         """See Wire. The request is answered before any input after it is read."""
         if self.opened or self.over:
             return super().receive(data)
-        if not self._head_size and not data[:1].isupper():
+        if not self._head_size and not _METHOD.match(data[:17]):
             self._respond(400, _NO_HTTP)  # immediately: the line may never end
             return b""
         server = self._server

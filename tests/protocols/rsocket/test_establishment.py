@@ -248,6 +248,9 @@ def test_first_frame_too_large(mode: Mode) -> None:
     for type, code in ((0x01, 0x003), (0x0D, 0x004), (0x04, 0x001)):
         head = (limit + 1).to_bytes(3, "big") + bytes(4) + (type << 10).to_bytes(2, "big")
         server(mode) >> head << closed(RemoteProtocolError, rule="first_frame_bytes") << error(0, code)
+    # On a stream it is no SETUP and no RESUME, so it is refused before its type has arrived.
+    for head in (b"Jmux", (limit + 1).to_bytes(3, "big") + b"\0\0\0\x01"):
+        server(mode) >> head << closed(RemoteProtocolError, rule="first_frame_bytes") << error(0, 0x001)
     exact = setup(data=bytes(limit - len(setup().encode())))
     assert len(exact.encode()) == limit
     server(mode if mode == "whole" else "whole") >> exact << ev.Established(exact)

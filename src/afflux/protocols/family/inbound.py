@@ -349,10 +349,13 @@ class Inbound:
             return layout.own + length
         if not self.first:
             raise Violation(oversize(self._streams.limits, "frame_bytes", length), rule="frame_bytes")
-        if end - position < layout.typed:
-            return layout.typed  # HS-12: the type decides the code
-        refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
         reason = oversize(self._streams.limits, "first_frame_bytes", length)
+        if layout.id_first and any(block[position + layout.prefix : min(end, position + layout.prefix + 4)]):
+            # HS-12: a first frame is on stream 0, whatever its type
+            raise Violation(reason, rule="first_frame_bytes", code=code.INVALID_SETUP)
+        if end - position < layout.typed:  # HS-12: the type decides the code
+            return end - position + 1 if layout.id_first else layout.typed
+        refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
         raise Violation(reason, rule="first_frame_bytes", code=refusal)
 
     @property

@@ -50,13 +50,6 @@ def recognize(start: bytes, client: bool) -> bool | None:
     return True if len(start) >= len(MAGIC) else None
 
 
-def _wait(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 86_400:
-        raise ValueError("seconds, 0 to a day")
-    return value
-
-
 ENTRY: Final = ProtocolEntry(
     name="jmux",
     make=make,
@@ -64,7 +57,7 @@ ENTRY: Final = ProtocolEntry(
     options=(
         ("keepalive", seconds),
         ("mtu", partial(size, most=0xFFFF)),
-        ("max_wait_for_id", _wait),
+        ("max_wait_for_id", partial(seconds, zero=True)),
         ("dialect", Dialect.of),
     ),
     features=("session",),

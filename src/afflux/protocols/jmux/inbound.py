@@ -43,7 +43,7 @@ def wrong_header(data: bytes, client: bool) -> str:
     """Return what is wrong with a connection header, or with its first bytes; "" if correct (R-3, D-1, I-1, I-4)."""
     magic = data[:4]
     if magic != frames.MAGIC[: len(magic)]:
-        return f"a connection begins with Jmux, not with {magic!r}"
+        return f"a connection begins with Jmux, not with {magic.hex(' ')}"
     reserved = data[7] if len(data) > 7 else None
     if len(data) > 4 and data[4] != 1:
         newer = client and data[4] > 1

@@ -1,0 +1,102 @@
+"""Load the object that ``serve --handler MODULE:OBJECT`` names, and check what it can answer."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from afflux.cli.exits import usage
+
+__all__ = ["check_verbs", "load"]
+
+
+def load(spec: str) -> object:
+    """Load the object that MODULE:OBJECT names; instantiate it if it is a class. Exits with a usage error otherwise."""
+    module_name, colon, path = spec.partition(":")
+    if not colon or not module_name or not path:
+        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT, such as {_module_of(spec) or 'app'}:handler")
+    found: Any = _module(module_name, path)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            near = get_close_matches(name, [known for known in dir(found) if known[0] != "_"], n=1, cutoff=0.5)
+            usage(f"--handler: {path} not found in {module_name}{f'; did you mean {near[0]}?' if near else ''}")
+        found = getattr(found, name)
+    if isinstance(found, type):
+        found = _made(spec, found)
+    if not _verbs_of(found):
+        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
+    return found
+
+
+def check_verbs(uri: str, handler: object) -> None:
+    """Refuse a handler without any method that the protocol offers."""
+    from afflux.transports.address import parse
+
+    offered, verbs = parse(uri, serving=True).entry.offers, _verbs_of(handler)
+    if not set(verbs) & set(offered):
+        usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
+
+
+def _module_of(path: str) -> str | None:
+    """Return the name of the module in a file, given its path; None if it does not look like one."""
+    name = path.removesuffix(".py").removeprefix("./").replace("/", ".")
+    return name if all(part.isidentifier() for part in name.split(".")) else None
+
+
+def _module(name: str, path: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
+        meant = _module_of(name)
+        hint = f"; did you mean {meant}:{path}?" if meant else ""
+        usage(f"--handler: {name!r} is not the name of a module{hint}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        where = "" if error.name and f"{name}.".startswith(f"{error.name}.") else f", which {name} imports"
+        usage(
+            f"--handler: no module {error.name!r}{where}" + (f" (in {os.getcwd()} or installed)" if not where else "")
+        )
+    except Exception as error:
+        usage(f"--handler: cannot import {name}: {_words(error)}")
+
+
+def _made(spec: str, found: type) -> object:
+    try:
+        return found()
+    except TypeError as error:
+        if _raised_in_this_file(error):
+            usage(f"--handler: {spec} is a class that needs arguments; name an object of it instead ({error})")
+        usage(f"--handler: cannot make {spec}: {_words(error)}")
+    except Exception as error:
+        usage(f"--handler: cannot make {spec}: {_words(error)}")
+
+
+def _raised_in_this_file(error: Exception) -> bool:
+    return traceback.extract_tb(error.__traceback__)[-1].filename == __file__
+
+
+def _words(error: Exception) -> str:
+    """Return the error with its place."""
+    if isinstance(error, SyntaxError):
+        return f"{error.msg} ({Path(error.filename or '?').name}, line {error.lineno})"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+
+
+def _verbs() -> Sequence[str]:
+    from afflux.aio.verbs import VERBS
+
+    return VERBS
+
+
+def _verbs_of(handler: object) -> list[str]:
+    made: Any = getattr(handler, "as_handler", lambda: handler)()
+    return [verb for verb in _verbs() if hasattr(made, verb)]

@@ -1,0 +1,112 @@
+"""Run a command line as the whole process: standard streams, SIGINT before and after a command, a closed stdout.
+
+1. A standard stream that is closed is opened on /dev/null, so that no socket or file gets its descriptor.
+2. SIGINT ends the process at once, with exit code 130, before a command begins and after it has ended. Within a command
+   it raises KeyboardInterrupt (``interruptible``).
+3. On a terminal an interrupted command ends its line, so that the prompt begins a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
+
+__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "run_process", "silence"]
+
+INTERRUPTED = 130
+"128 + SIGINT."
+PIPE_CLOSED = 141
+"128 + SIGPIPE: the reader of stdout has closed the pipe, as head does."
+
+_whole_process = False
+
+
+def run_process(run: Callable[[], int]) -> int:
+    """Return the exit code of ``run``, which is everything that this process does."""
+    global _whole_process
+    _open_standard_streams()
+    _whole_process = True
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        code = run()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except KeyboardInterrupt:
+        silence()
+        code = INTERRUPTED
+    except BrokenPipeError:
+        discard_output()
+        code = PIPE_CLOSED
+    except OSError as error:
+        with suppress(OSError):
+            sys.stderr.write(f"afflux: cannot write the output: {error.strerror}\n")
+        discard_output()
+        code = 1
+    if code == INTERRUPTED:
+        _end_line()
+    return code
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt meanwhile. No-op within a program that is more than the command, and within a
+    command that handles SIGINT itself."""
+    if not _whole_process or signal.getsignal(signal.SIGINT) is not _leave:
+        yield
+        return
+    import logging
+
+    logging.getLogger().addFilter(_no_interruption)  # py4j logs one with its traceback
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def silence() -> None:
+    """Print no more of the objects that an interruption has left behind."""
+    if _whole_process:
+        import logging
+
+        logging.disable(logging.CRITICAL)
+        sys.unraisablehook = lambda _: None
+
+
+def discard_output() -> None:
+    """Write the rest of stdout to /dev/null: what is buffered must not fail again at the end of the process."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _no_interruption(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
+
+
+def _leave(number: int, frame: object) -> None:
+    _end_line()
+    os._exit(INTERRUPTED)
+
+
+def _end_line() -> None:
+    with suppress(OSError):
+        if os.isatty(2):
+            os.write(2, b"\n")
+
+
+def _open_standard_streams() -> None:
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115  # lives as long as the process

@@ -1,0 +1,114 @@
+"""Parse the lines of ``afflux shell``: a command and the options of ``afflux request``."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+import typer
+
+from afflux.cli import conflicts
+from afflux.cli.exits import DONE, USAGE, usage
+from afflux.cli.output import Printer
+from afflux.cli.request import Asked
+
+__all__ = ["CONNECTION", "END", "HELP", "VERBS", "Word", "parse"]
+
+VERBS: Final = {
+    "request": "--request",
+    "stream": "--stream",
+    "channel": "--channel",
+    "fire": "--fnf",
+    "fnf": "--fnf",
+    "push": "--push",
+    "routes": "--routes",
+}
+"The commands that send a request, and their options."
+
+CONNECTION: Final = (
+    *("--resume", "--store", "--lease", "--auth-file", "--mmt", "--dmt"),
+    *("--limit", "--connect-timeout"),
+)
+"Options of the connection, which is made once."
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A command of the shell itself."""
+
+    names: tuple[str, ...]
+    text: str = ""
+    "What it prints."
+
+
+END: Final = Word(("exit", "quit"))
+HELP: Final = Word(
+    ("help",),
+    """\
+request -r ROUTE -d DATA    one request, one answer
+stream -r ROUTE -d DATA     one request, many items; --take N, --credit N, --cursor FROM
+channel -d DATA -d DATA     many items in both directions
+fire -r ROUTE -d DATA       no answer
+push -m DATA                metadata about the connection
+routes                      the server's routes, if it lists them
+exit                        end the shell, as Ctrl-D does
+Options are those of afflux request. Ctrl-C cancels the running request. A line that starts with a space is not stored
+in the history.
+""",
+)
+
+
+def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer] | Word | int:
+    """Parse a line.
+
+    Args:
+        line: what was entered.
+        uri: the server's address.
+        defaults: values of request's parameters that the line does not give.
+
+    Returns:
+        The request with its printer; END or HELP; or an exit code: 0 for an empty line or a comment, else that of a
+        mistake, which is printed to stderr.
+    """
+    if line.lstrip().startswith("#"):
+        return DONE
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        return _mistake(f"cannot read the line: {str(error).lower()}")
+    if not words:
+        return DONE
+    first, *rest = words
+    for word in (END, HELP):
+        if first in word.names:
+            return word
+    if first.startswith("-"):
+        return _request(words, uri, defaults)
+    if first not in VERBS:
+        near = get_close_matches(first, (*VERBS, *END.names, *HELP.names), n=1, cutoff=0.5)
+        return _mistake(f"unknown command {first!r}; " + (f"did you mean {near[0]}?" if near else "see help"))
+    return _request([VERBS[first], *rest], uri, defaults)
+
+
+def _mistake(text: str) -> int:
+    typer.echo(f"afflux: {text}", err=True)
+    return USAGE
+
+
+def _request(words: list[str], uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer] | int:
+    from afflux.cli.app import run
+
+    found: list[tuple[Asked, Printer]] = []
+
+    def take(context: typer.Context, asked: Asked, show: Printer) -> None:
+        for option in CONNECTION:
+            if option in conflicts.given(context):
+                usage(f"{option} belongs to the connection: give it to afflux shell")
+        if "-" in (*asked.data, asked.lines, asked.metadata):
+            usage("stdin has the lines of the shell: write data in the line, or @FILE")
+        found.append((asked, show))
+
+    code = run(["request", uri, *words], obj=take, default_map={"request": defaults})
+    return found[0] if found else code

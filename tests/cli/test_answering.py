@@ -1,0 +1,149 @@
+"""``request --timeout``: the wait for the first answer, in virtual time and against silent servers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+import afflux
+from afflux.cli.answering import FirstAnswer
+from afflux.testing import run
+from tests.cli.running import here
+
+
+class Slow:
+    """The first item comes after ``first`` seconds, the second an hour later."""
+
+    def __init__(self, first: float) -> None:
+        self._first = first
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
+        await asyncio.sleep(self._first)
+        yield b"1"
+        await asyncio.sleep(3600)
+        yield b"2"
+
+
+async def items(first: float, seconds: float) -> list[bytes]:
+    found = []
+    async with afflux.serve("mem://slow", Slow(first)) as server:
+        limit = FirstAnswer(server.uri, seconds)
+        async with limit, afflux.connect(server.uri, timeout=limit.connecting) as peer:
+            limit.connected(peer)
+            async for item in peer.stream(b""):
+                limit.arrived()
+                found.append(item.data)
+    return found
+
+
+@pytest.mark.parametrize(("first", "seconds"), [(9, 10), (0, 10), (50, 0)])
+def test_only_the_first_item_is_limited(first: float, seconds: float) -> None:
+    assert run(items(first, seconds)) == [b"1", b"2"]
+
+
+def test_a_server_that_answers_too_late() -> None:
+    with pytest.raises(TimeoutError, match=r"^no answer from mem://slow within 10 s .*; does it speak rsocket\?$"):
+        run(items(11, 10))
+
+
+async def waits(gap: float) -> list[bytes]:
+    async def source() -> AsyncIterator[bytes]:
+        for number in range(3):
+            await asyncio.sleep(gap)
+            yield b"%d" % number
+
+    async with FirstAnswer("tcp://h:1", 10) as limit:
+        return [item async for item in limit.waiting_for(source())]
+
+
+def test_the_wait_for_input_does_not_count() -> None:
+    assert run(waits(3600)) == [b"0", b"1", b"2"]
+
+
+async def silent_after_input() -> None:
+    async def source() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async with FirstAnswer("tcp://h:1", 10) as limit:
+        async for _ in limit.waiting_for(source()):
+            pass
+        await asyncio.sleep(11)
+
+
+def test_the_time_goes_on_after_the_input() -> None:
+    with pytest.raises(TimeoutError, match=r"^cannot connect to tcp://h:1 within 10 s \(--timeout, 0 for no limit\)$"):
+        run(silent_after_input())
+
+
+async def canceled() -> str:
+    async def wait() -> None:
+        async with FirstAnswer("tcp://h:1", 10):
+            asyncio.get_running_loop().call_later(10, task.cancel)
+            await asyncio.sleep(20)
+
+    task = asyncio.ensure_future(wait())
+    try:
+        await task
+    except asyncio.CancelledError:
+        return "canceled"
+    return "ended"
+
+
+def test_a_cancellation_at_the_same_moment_is_kept() -> None:
+    assert run(canceled()) == "canceled"
+
+
+@pytest.fixture(scope="module")
+def silent() -> Iterator[int]:
+    """The port of a server that accepts, reads nothing and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        kept = []
+
+        def accept() -> None:
+            while True:
+                try:
+                    kept.append(server.accept()[0])
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for one in kept:
+            one.close()
+
+
+CALLS = {
+    "rsocket+tcp": "no answer",
+    "rsocket-draft+tcp": "no answer",
+    "reactivesocket+tcp": "no answer",
+    "limit+tcp --channel -r sum": "no answer",
+    "jmux+tcp": "no answer",
+    "rsio+tcp --stream": "no answer",
+    "rsocket+tcp --channel": "no answer",
+    "rsocket+tcp --resume": "no answer",
+    "tls": "cannot connect",
+    "jmux+ws": "cannot connect",
+    "wss": "cannot connect",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_silent_server(silent: int, call: str) -> None:
+    scheme, *words = call.split()
+    uri = f"{scheme}://127.0.0.1:{silent}"
+    ran = here("request", uri, "-d", "1", "--timeout", "100ms", *words)
+    hint = "" if CALLS[call] == "cannot connect" else f"; does it speak {scheme.partition('+')[0]}?"
+    told = f"afflux: {CALLS[call]} {'from' if hint else 'to'} {uri} within 0.1 s (--timeout, 0 for no limit){hint}\n"
+    assert ran == (3, "", told)
+
+
+def test_the_shorter_limit_is_named(silent: int) -> None:
+    ran = here("request", f"tcp://127.0.0.1:{silent}", "--max-time", "100ms")
+    assert ran == (3, "", "afflux: timed out after 0.1 s (--max-time)\n")

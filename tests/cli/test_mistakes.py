@@ -1,0 +1,166 @@
+"""Mistakes on the command line: each is told in one line that says what was wrong and what would be right."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from afflux.cli import COMMANDS
+from tests.cli.running import Server, here
+
+SOURCE = """
+class Handler:
+    async def request(self, payload):
+        return b"x"
+
+class Needs:
+    def __init__(self, database):
+        pass
+    request = Handler.request
+
+class Fails:
+    def __init__(self):
+        raise RuntimeError("no database")
+    request = Handler.request
+
+class Nothing:
+    async def requests(self, payload):
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with Server("--demo") as server:
+        yield server.uri
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    (tmp_path / "hands.py").write_text(SOURCE)
+    (tmp_path / "imports.py").write_text("import nosuchmodule\n")
+    (tmp_path / "syntax.py").write_text("def x(:\n")
+    (tmp_path / "raises.py").write_text('\nraise ValueError("boom")\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+LIKE = 'an address looks like "tcp://host:port", not'
+SERVE = "serve tcp://127.0.0.1:0"
+H = f"{SERVE} --handler"
+DIRECTORY = "is a file; it has to be a directory, which may be new"
+MEM = "mem://x connects ends within one program, and a command is a program of its own: use tcp:// or unix://"
+
+USAGE = {
+    # what the parser of the command line refuses
+    "request": "URI is missing (see afflux request --help)",
+    "request tcp://h:1 more": "unexpected argument 'more' (see afflux request --help)",
+    "request tcp://h:1 --strem": "unknown option --strem; did you mean --stream? (see afflux request --help)",
+    "request tcp://h:1 -x": "unknown option -x (see afflux request --help)",
+    "request tcp://h:1 -d": "-d needs a value (see afflux request --help)",
+    "request tcp://h:1 --stream=3": "--stream takes no value (see afflux request --help)",
+    "request tcp://h:1 --take 0": "invalid --take: 0 is less than 1 (see afflux request --help)",
+    "request tcp://h:1 --take abc": "invalid --take: 'abc' is not a whole number (see afflux request --help)",
+    "serve x --workers 9999": "invalid --workers: 9999 is more than 1024 (see afflux serve --help)",
+    "relay": "--from is missing (see afflux relay --help)",
+    "spark tial": "unknown command 'tial'; did you mean tail? (see afflux spark --help)",
+    "spark nope": "unknown command 'nope'; available: tail, decode (see afflux spark --help)",
+    "spark decode --nope": "unknown option --nope (see afflux spark decode --help)",
+    "--nope": "unknown option --nope (see afflux --help)",
+    # addresses
+    "request localhost:7000": f'{LIKE} "localhost:7000"; did you mean "tcp://localhost:7000"?',
+    "request tcp:host": f'{LIKE} "tcp:host"; did you mean "tcp://host:port"?',
+    "serve :7000 --demo": f'{LIKE} ":7000"; did you mean "tcp://localhost:7000"?',
+    "request tcp://h": '"tcp://h" has no port, as in "tcp://host:7878"; port 0 gives a server a free one',
+    "request tcp://h:1?keepalive=abc": 'option "keepalive" cannot be "abc": expected a number of seconds, above 0 '
+    "and at most 86400 (a day)",
+    "request http://h:1": 'unknown transport "http"; did you mean "ws"? Known: tcp, tls, ws, wss, unix, mem',
+    "request mem://x": MEM,
+    "serve mem://x --demo": MEM,
+    "serve mem:// --demo": 'a mem address looks like "mem://name", not "mem://"',
+    "relay --from mem://x --journal j --listen tcp://127.0.0.1:0": MEM,
+    # files and folders
+    "request {uri} -d @folder": "'folder' is a directory, not a file",
+    "request {uri} -d @nope": "file 'nope' not found",
+    "request {uri} -d @": "file '' not found",
+    "request {uri} -D @folder --channel": "'folder' is a directory, not a file",
+    "request {uri} --resume --store folder": "--store: 'folder' is a directory, not a file",
+    f"{SERVE} --file folder": "'folder' is a directory, not a file",
+    f"{SERVE} --file /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
+    f"{SERVE} --demo --journal file": f"--journal: 'file' {DIRECTORY}",
+    f"{SERVE} --sink file": f"--sink: 'file' {DIRECTORY}",
+    "relay --from {uri} --journal file --listen tcp://127.0.0.1:0": f"--journal: 'file' {DIRECTORY}",
+    "demo --out file": f"--out: 'file' {DIRECTORY}",
+    "decode folder": "'folder' is a directory, not a file",
+    "decode nope": "file 'nope' not found; hexadecimal bytes require --hex",
+    "inspect /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
+    "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
+    "check folder": "'folder' is a directory, not a file",
+    "journal file": "'file' is a file, not a directory",
+    "doctor --journal nope": "directory 'nope' not found",
+    "spark decode nope --out x": "no captures found: nope",
+    "spark decode hands.py --out file": f"--out: 'file' {DIRECTORY}",
+    # handlers
+    f"{H} hands": "invalid --handler 'hands': expected MODULE:OBJECT, such as hands:handler",
+    f"{H} hands.py:Handler": "--handler: 'hands.py' is not the name of a module; did you mean hands:Handler?",
+    f"{H} ./hands:Handler": "--handler: './hands' is not the name of a module; did you mean hands:Handler?",
+    f"{H} hands:Handlr": "--handler: Handlr not found in hands; did you mean Handler?",
+    f"{H} imports:x": "--handler: no module 'nosuchmodule', which imports imports",
+    f"{H} syntax:x": "--handler: cannot import syntax: invalid syntax (syntax.py, line 1)",
+    f"{H} raises:x": "--handler: cannot import raises: ValueError: boom (raises.py, line 2)",
+    f"{H} hands:Needs": "--handler: hands:Needs is a class that needs arguments; name an object of it "
+    "instead (Needs.__init__() missing 1 required positional argument: 'database')",
+    f"{H} hands:Fails": "--handler: cannot make hands:Fails: RuntimeError: no database (hands.py, line 13)",
+    f"{H} hands:Nothing": "--handler: hands:Nothing has none of the methods request, fire, stream, "
+    "channel, push, session",
+    # options
+    SERVE: "serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR",
+    "request {uri} --timeout abc": "invalid duration 'abc': write 200ms, 1.5s or 2m",
+    "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --origin x": "--origin is for ws:// and wss://, not for "
+    "tcp://",
+}
+
+
+@pytest.mark.parametrize("command", USAGE)
+def test_a_mistake(uri: str, command: str) -> None:
+    ran = here(*shlex.split(command.replace("{uri}", uri)))
+    assert ran == (2, "", f"afflux: {USAGE[command]}\n")
+
+
+def test_a_module_that_does_not_exist(folder: Path) -> None:
+    ran = here(*f"{H} nope:Handler".split())
+    assert ran == (2, "", f"afflux: --handler: no module 'nope' (in {folder} or installed)\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("request tcp://127.0.0.1:1", "cannot connect to tcp://127.0.0.1:1: refused: nothing listens there"),
+        ("request TCP://127.0.0.1:1", "cannot connect to tcp://127.0.0.1:1: refused: nothing listens there"),
+        ("serve {uri} --demo", "cannot listen on {uri}: the port is in use"),
+        ("capture --listen {uri} --to {uri} -w x.pcapng", "cannot listen on {uri}: the port is in use"),
+        (
+            "serve tcp://192.0.2.1:7000 --demo",
+            "cannot listen on tcp://192.0.2.1:7000: this machine does not have the address",
+        ),
+        ("capture --listen tcp://127.0.0.1:0 --to {uri} -w folder", "folder: Is a directory"),
+    ],
+)
+def test_what_fails_at_once(uri: str, command: str, told: str) -> None:
+    ran = here(*command.replace("{uri}", uri).split())
+    assert ran == (1, "", f"afflux: {told.replace('{uri}', uri)}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses_an_unknown_option_in_the_same_way(command: str) -> None:
+    ran = here(command, "--zzz")
+    assert ran == (2, "", f"afflux: unknown option --zzz (see afflux {command} --help)\n")
+
+
+def test_an_empty_directory_of_journals() -> None:
+    assert here("journal", "folder") == (0, "", "afflux: no journals in 'folder'\n")
