@@ -23,6 +23,7 @@ from afflux.capture.frames import Frames
 from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
 from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME, Ints, Packets
+from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
@@ -133,13 +134,14 @@ class Analysis:
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
         batches = self.batches
-        found = segments(packets, batches.network) if found is None else found
-        frames = batches.take(packets, found)
-        held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
-        if len(packets):
-            self.last = int(packets.time[-1])
-        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-        return self._tables(frames, numbers, held, final=False)
+        with uncollected():
+            found = segments(packets, batches.network) if found is None else found
+            frames = batches.take(packets, found)
+            held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
+            if len(packets):
+                self.last = int(packets.time[-1])
+            numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
+            return self._tables(frames, numbers, held, final=False)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
