@@ -269,7 +269,7 @@ class BatchReader:
                 if len(self._alike) >= _ALIKE:
                     self._alike.clear()
                 self._alike[key] = made
-        made = {**made, "offset": offset, "fields": dict(made["fields"])}
+        made = {**made, "offset": offset}
         return int(rows.packet[row]), lane.conversation, made
 
 
@@ -315,11 +315,13 @@ def _fields(
     if not values:
         made.fields.update(dict.fromkeys(places, sample))
         return
-    names = list(values)
-    for place, row in zip(
-        places, zip(*([values[name][one] for one in good] for name in names), strict=True), strict=True
-    ):
-        made.fields[place] = {**sample, **dict(zip(names, row, strict=True))}
+    names, made_of = list(values), dict[tuple[int, ...], dict[str, Any]]()
+    listed = [[values[name][one] for one in good] for name in names]
+    for place, row in zip(places, zip(*listed, strict=True), strict=True):
+        found = made_of.get(row)
+        if found is None:
+            found = made_of[row] = {**sample, **dict(zip(names, row, strict=True))}
+        made.fields[place] = found
 
 
 def _sorted(key: Ints) -> bool:

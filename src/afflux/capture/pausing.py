@@ -1,5 +1,5 @@
-"""Let the garbage collector wait while a batch is decoded: a batch makes many objects that all live until its end, and the
-collector would look at them, and at all modules, again and again."""
+"""Let the garbage collector wait while a batch is decoded: its many objects live until its end, and the collector would
+look at them, and at all modules, again and again."""
 
 from __future__ import annotations
 
