@@ -60,9 +60,10 @@ def build(function: _Function) -> _Function:
     plain = cast("FunctionType", function)
     if plain not in _MADE:
         try:
-            from numba import njit
+            import numba
         except ImportError:  # an extra: fast
             return function
+        njit: Any = numba.njit
         marked = _MARKED[: _MARKED.index(plain)]
         for one in marked:
             if one not in _CALLED:

@@ -128,8 +128,8 @@ class Ledger:
 
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
-            held: for each frame, how long the server and the client of its connection could not send until then, in
-                nanoseconds, and whether bytes of the connection are missing.
+            held: three rows with an element for each frame: how long the server and the client of its connection could
+                not send until then, in nanoseconds, and whether bytes of the connection are missing.
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)

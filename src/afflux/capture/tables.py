@@ -189,7 +189,7 @@ class Analysis:
             found["frames"] = [
                 frames.arrow(file=self.file, numbers=numbers, payload=self._payload, dictionaries=self._dictionaries)
             ]
-        findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
+        findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         self._closed(found, frames, numbers, final)
@@ -384,16 +384,16 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _by_side(frames: Frames, held: Ints) -> Ints:
-    """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
-    are missing."""
+    """Return for each frame, in three rows, how long the server and the client of its connection had been held back,
+    and whether bytes are missing."""
     if not len(held):
-        return np.zeros((len(frames), 3), np.int64)
-    found = held.take(frames.packet, axis=0, mode="clip")
+        return np.zeros((3, len(frames)), np.int64)
+    found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
     if len(frames) and frames.packet.min() < 0:
-        found[frames.packet < 0] = 0
+        found[:, frames.packet < 0] = 0
     falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
     if falling.any():
-        found[:, :2] = np.where(falling[:, None], found[:, 1::-1], found[:, :2])
+        found[:2] = np.where(falling, found[1::-1], found[:2])
     return found
 
 
