@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
 
-CHUNK: Final = 0x20_0000
+CHUNK: Final = 0x40_0000
 "Bytes of a file in a batch."
 _TOGETHER: Final = 1_024
 "Connections without data whose rows are made together."
