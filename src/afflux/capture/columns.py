@@ -49,6 +49,8 @@ class _Lane:
     "The position of ``rest`` in the direction."
     numbers: list[int]
     "The events with bytes."
+    pieces: list[bytes]
+    "Their bytes."
     end: int | None
     "The event that ends the direction."
     start: int = 0
@@ -92,13 +94,13 @@ class _Joined:
             lane.start = position
             pieces.append(lane.rest)
             position += len(lane.rest)
-            for event in map(events.__getitem__, lane.numbers):
-                data = event.octets
-                pieces.append(data)
-                ends.append(event.ends if len(event.ends) > 1 else (len(data),))
-                packets.append(event.packets)
+            pieces += lane.pieces
+            owner += [number] * len(lane.pieces)
+            for one, data in zip(lane.numbers, lane.pieces, strict=True):
+                _, _, _, _, _, parts, numbers = events[one]
+                ends.append(parts if len(parts) > 1 else (len(data),))
+                packets.append(numbers)
                 shifts.append(position)
-                owner.append(number)
                 position += len(data)
             lane.stop = position
         self.block = b"".join((*pieces, PAD))
@@ -277,15 +279,16 @@ def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
     if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not side.dissector.declared:
         return None
-    rest, last = side.dissector.rest, events[numbers[-1]]
+    dissector, last = side.dissector, events[numbers[-1]]
+    rest = dissector.rest
     if rest is None:
         return None
     end = numbers[-1] if last.data is None else None
     given = numbers if end is None else numbers[:-1]
-    sizes = [len(data) if isinstance(data := events[number].data, bytes) else -1 for number in given]
-    if not sizes or min(sizes) < 0 or sum(sizes) < side.dissector.missing:
+    pieces = [data for number in given if isinstance(data := events[number].data, bytes)]
+    if not pieces or len(pieces) < len(given) or sum(map(len, pieces)) < dissector.missing:
         return None
-    return _Lane(last.conversation, side.dissector, rest, side.dissector.offset, given, end)
+    return _Lane(last.conversation, dissector, rest, dissector.offset, given, pieces, end)
 
 
 def _kinds(

@@ -137,11 +137,6 @@ class Event(NamedTuple):
     packets: Sequence[int]
     "See ``flows.Consumer``."
 
-    @property
-    def octets(self) -> bytes:
-        """The next bytes; none for another event."""
-        return self.data if isinstance(self.data, bytes) else b""
-
 
 class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
