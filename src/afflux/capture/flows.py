@@ -101,14 +101,16 @@ class Flows:
                 self.finish(connection)
         self._table.clear()
 
-    def finish(self, connection: Connection, packet: int = -1) -> None:
-        """End a connection: missing bytes are gaps."""
+    def finish(self, connection: Connection, packet: int = -1, *, told: bool = False) -> None:
+        """End a connection: missing bytes are gaps. ``told``: the consumer knows the end of both directions."""
         for rising, half in connection.halves.items():
-            if half.waiting:
+            waits = bool(half.waiting)
+            if waits:
                 self.too_much(-half.size)
                 self.hand_over(connection, rising, half.skip_all(), packet)
             self._recent_bytes -= len(self._recent.pop(half, b""))
-            connection.consumer.end(rising, packet)
+            if waits or not told:
+                connection.consumer.end(rising, packet)
 
     def find(self, key: Key) -> Entry | None:
         """Return the current connection between two ends."""
@@ -141,9 +143,9 @@ class Flows:
         self._insert(key, made)
         return made
 
-    def retire(self, key: Key, connection: Connection, packet: int) -> Opening:
-        """Free a connection that has ended in order, and remember only that it has."""
-        self.finish(connection, packet)
+    def retire(self, key: Key, connection: Connection, packet: int, *, told: bool = False) -> Opening:
+        """Free a connection that has ended in order, and remember only that it has. ``told``: see ``finish``."""
+        self.finish(connection, packet, told=told)
         del connection.consumer  # they know each other, and are freed without the garbage collector
         left = Opening(connection.time, bool(connection.opener))
         left.closed = left.ended = True
@@ -361,6 +363,8 @@ class _Batch:
         rising = bool(way)
         if flags & SYN:
             entry = self._opened(key, entry, rising, seq, flags, time, packet)
+            if isinstance(entry, Opening) and not (size or cut or flags & (FIN | RST)):
+                return entry
         elif isinstance(entry, Connection) and entry.consumer.idle:
             return entry
         if not (size or cut or flags & FIN) or (isinstance(entry, Opening) and entry.ended):
@@ -375,12 +379,17 @@ class _Batch:
         if half.expected < 0:
             half.begin(seq, synced=False)
         seq = (seq + bool(flags & SYN)) & 0xFFFF_FFFF
+        before = half.size
         if size or cut:
             self._data(connection, rising, seq, self._found.block[at : at + size], cut, time, packet)
         if flags & FIN:
             half.finish((seq + size + cut) & 0xFFFF_FFFF)
+        if half.size != before and flows.too_much(half.size - before):
+            before = half.size
+            flows.hand_over(connection, rising, half.skip_all(), packet)
+            flows.too_much(-before)
         self._acknowledged(connection, rising, flags, ack, time, packet)
-        return flows.retire(key, connection, packet) if half.ended and other.ended else connection
+        return flows.retire(key, connection, packet, told=True) if half.ended and other.ended else connection
 
     def _data(
         self, connection: Connection, rising: bool, seq: int, data: bytes, cut: int, time: int, packet: int
@@ -392,14 +401,9 @@ class _Batch:
             half.advance(len(data))
             flows.hand_over(connection, rising, [data], packet)
             return
-        before = half.size
         flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
         if half.disputed:
             flows.dispute(connection, rising, packet)
-        if flows.too_much(half.size - before):
-            before = half.size
-            flows.hand_over(connection, rising, half.skip_all(), packet)
-            flows.too_much(-before)
 
     def _acknowledged(self, connection: Connection, rising: bool, flags: int, ack: int, time: int, packet: int) -> None:
         """Apply the flags of a segment whose data was delivered."""
