@@ -94,7 +94,8 @@ class FrameBatches:
         yield self.end()
 
     def take(self, packets: Packets, found: Segments | None = None) -> Frames:
-        """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known."""
+        """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known. The
+        garbage collector waits meanwhile (pausing.py)."""
         with uncollected():
             if found is None:
                 found = segments(packets, self.network, checksums=self._checksums)
