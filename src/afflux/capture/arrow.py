@@ -21,6 +21,8 @@ from afflux.capture.schemas import schema
 __all__ = ["batch"]
 
 _FLAGS = pa.list_(pa.string())
+_PAIRS = 0x1_0000
+"Types with flags that are found by their number; more are sorted."
 _ERROR = pa.struct([("rule", pa.string()), ("reason", pa.string())])
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -88,9 +90,18 @@ def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType | None = 
 
 def _flags(frames: Frames) -> pa.Array:
     """Return the letters of the flags: each combination of a type and its flags is made once."""
-    bits = pa.array(frames.kind.astype(np.int64) << 32 | frames.flags).dictionary_encode()
-    words = [frames.kinds[pair >> 32].letters(pair & 0xFFFF_FFFF) for pair in bits.dictionary.to_pylist()]
-    return pa.array(words, _FLAGS).take(bits.indices)
+    width = int(frames.flags.max(initial=0)).bit_length()
+    pairs = frames.kind.astype(np.int64) << width | frames.flags
+    if len(frames.kinds) << width <= _PAIRS:
+        rows = np.full(len(frames.kinds) << width, NONE, np.int64)
+        rows[pairs] = 0
+        used = np.flatnonzero(rows == 0)
+        rows[used] = np.arange(len(used))
+        places = rows[pairs]
+    else:
+        used, places = np.unique(pairs, return_inverse=True)
+    words = [frames.kinds[pair >> width].letters(pair & (1 << width) - 1) for pair in used.tolist()]
+    return _taken(words, places, _FLAGS)
 
 
 def _errors(found: dict[int, tuple[str, str]], count: int) -> pa.Array:

@@ -12,6 +12,7 @@ from afflux.capture.flows import Connection, Flows
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.network import Network
 from afflux.capture.packets import Ints, Packets
+from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.secrets import Secrets
@@ -93,12 +94,14 @@ class FrameBatches:
         yield self.end()
 
     def take(self, packets: Packets, found: Segments | None = None) -> Frames:
-        """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known."""
-        if found is None:
-            found = segments(packets, self.network, checksums=self._checksums)
-        self.flows.take(packets, found)
-        self._time = packets.time
-        return self._frames()
+        """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known. The
+        garbage collector waits meanwhile (pausing.py)."""
+        with uncollected():
+            if found is None:
+                found = segments(packets, self.network, checksums=self._checksums)
+            self.flows.take(packets, found)
+            self._time = packets.time
+            return self._frames()
 
     def until(self, time: int) -> None:
         """The capture ends at this time, in nanoseconds: frames that its end completes get it."""
@@ -106,10 +109,11 @@ class FrameBatches:
 
     def end(self) -> Frames:
         """End all connections; return the frames that this completes. Their packet is -1, their time the last one."""
-        self.network.end()
-        self.flows.end()
-        self._time = self._time[-1:]
-        return self._frames()
+        with uncollected():
+            self.network.end()
+            self.flows.end()
+            self._time = self._time[-1:]
+            return self._frames()
 
     def _frames(self) -> Frames:
         if len(self._kinds) > _MOST_KINDS:

@@ -49,6 +49,8 @@ class _Lane:
     "The position of ``rest`` in the direction."
     numbers: list[int]
     "The events with bytes."
+    pieces: list[bytes]
+    "Their bytes."
     end: int | None
     "The event that ends the direction."
     start: int = 0
@@ -92,13 +94,13 @@ class _Joined:
             lane.start = position
             pieces.append(lane.rest)
             position += len(lane.rest)
-            for event in map(events.__getitem__, lane.numbers):
-                data = event.octets
-                pieces.append(data)
-                ends.append(event.ends if len(event.ends) > 1 else (len(data),))
-                packets.append(event.packets)
+            pieces += lane.pieces
+            owner += [number] * len(lane.pieces)
+            for one, data in zip(lane.numbers, lane.pieces, strict=True):
+                _, _, _, _, _, parts, numbers = events[one]
+                ends.append(parts if len(parts) > 1 else (len(data),))
+                packets.append(numbers)
                 shifts.append(position)
-                owner.append(number)
                 position += len(data)
             lane.stop = position
         self.block = b"".join((*pieces, PAD))
@@ -269,7 +271,7 @@ class BatchReader:
                 if len(self._alike) >= _ALIKE:
                     self._alike.clear()
                 self._alike[key] = made
-        made = {**made, "offset": offset, "fields": dict(made["fields"])}
+        made = {**made, "offset": offset}
         return int(rows.packet[row]), lane.conversation, made
 
 
@@ -277,15 +279,16 @@ def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
     if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not side.dissector.declared:
         return None
-    rest, last = side.dissector.rest, events[numbers[-1]]
+    dissector, last = side.dissector, events[numbers[-1]]
+    rest = dissector.rest
     if rest is None:
         return None
     end = numbers[-1] if last.data is None else None
     given = numbers if end is None else numbers[:-1]
-    sizes = [len(data) if isinstance(data := events[number].data, bytes) else -1 for number in given]
-    if not sizes or min(sizes) < 0 or sum(sizes) < side.dissector.missing:
+    pieces = [data for number in given if isinstance(data := events[number].data, bytes)]
+    if not pieces or len(pieces) < len(given) or sum(map(len, pieces)) < dissector.missing:
         return None
-    return _Lane(last.conversation, side.dissector, rest, side.dissector.offset, given, end)
+    return _Lane(last.conversation, dissector, rest, dissector.offset, given, pieces, end)
 
 
 def _kinds(
@@ -315,11 +318,13 @@ def _fields(
     if not values:
         made.fields.update(dict.fromkeys(places, sample))
         return
-    names = list(values)
-    for place, row in zip(
-        places, zip(*([values[name][one] for one in good] for name in names), strict=True), strict=True
-    ):
-        made.fields[place] = {**sample, **dict(zip(names, row, strict=True))}
+    names, made_of = list(values), dict[tuple[int, ...], dict[str, Any]]()
+    listed = [[values[name][one] for one in good] for name in names]
+    for place, row in zip(places, zip(*listed, strict=True), strict=True):
+        found = made_of.get(row)
+        if found is None:
+            found = made_of[row] = {**sample, **dict(zip(names, row, strict=True))}
+        made.fields[place] = found
 
 
 def _sorted(key: Ints) -> bool:

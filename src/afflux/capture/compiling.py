@@ -1,8 +1,8 @@
 """Compile functions over arrays with numba, if it is installed and the work is worth it.
 
 A function that is marked with ``compiled`` stays as it is, and works as it is. ``build`` returns its compiled form, in
-which the marked functions that it calls are compiled too. The types are those of the annotations, so that each function
-is compiled once, and is kept in a cache beside its file where that can be written.
+which the marked functions that it calls are compiled too. The types are those of the annotations, and the compiled form
+is kept in a cache beside its file where that can be written.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _TYPES: Final = {
 }
 _MARKED: Final[list[FunctionType]] = []
 "The marked functions, each after those that it calls."
+_CALLED: Final[dict[FunctionType, Any]] = {}
+"What compiled functions call in their place. It is compiled with its first caller that is not in the cache."
 _MADE: Final[dict[FunctionType, Any]] = {}
-"Their compiled forms."
+"The compiled forms."
 _SCOPES: Final[dict[str, dict[str, Any]]] = {}
 "The names that the compiled functions of each module see."
 
@@ -53,16 +55,21 @@ def compiled(function: _Function) -> _Function:
 
 def build(function: _Function) -> _Function:
     """Return the compiled form of a marked function; the function itself if numba is not installed. The first call
-    compiles for some seconds, unless the cache has it."""
+    compiles for some seconds, unless the cache has it: then only this function is read, which has in it what it
+    calls."""
     plain = cast("FunctionType", function)
     if plain not in _MADE:
         try:
-            from numba import njit
+            import numba
         except ImportError:  # an extra: fast
             return function
-        for number, marked in enumerate(_MARKED):
-            if marked not in _MADE:
-                _compile(marked, njit, _fingerprint(_MARKED[: number + 1]))
+        njit: Any = numba.njit
+        marked = _MARKED[: _MARKED.index(plain)]
+        for one in marked:
+            if one not in _CALLED:
+                copy, scope = _copy(one, one.__qualname__)
+                _CALLED[one] = scope[one.__name__] = njit(_nrt=False)(copy)
+        _MADE[plain] = _compile(plain, njit, _fingerprint([*marked, plain]))
     return cast("_Function", _MADE[plain])
 
 
@@ -71,18 +78,22 @@ def is_built(function: Callable[..., Any]) -> bool:
     return function in _MADE
 
 
-def _compile(plain: FunctionType, njit: Any, fingerprint: str) -> None:
-    """Compile a function whose callees are compiled. It allocates nothing, so it need not count references, which
-    would take most of its time."""
-    scope = _SCOPES.setdefault(plain.__module__, dict(plain.__globals__))
-    scope.update({n: _MADE[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in _MADE})
-    copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
-    copy.__module__, copy.__qualname__ = plain.__module__, f"{plain.__qualname__}_{fingerprint}"
+def _compile(plain: FunctionType, njit: Any, fingerprint: str) -> Any:
+    """Compile a function. It allocates nothing, so it need not count references, which would take most of its time."""
+    copy, _ = _copy(plain, f"{plain.__qualname__}_{fingerprint}")
     try:
-        made = njit(_signature(plain), cache=True, _nrt=False)(copy)
+        return njit(_signature(plain), cache=True, _nrt=False)(copy)
     except RuntimeError:  # no directory for the cache
-        made = njit(_signature(plain), _nrt=False)(copy)
-    _MADE[plain] = scope[plain.__name__] = made
+        return njit(_signature(plain), _nrt=False)(copy)
+
+
+def _copy(plain: FunctionType, name: str) -> tuple[FunctionType, dict[str, Any]]:
+    """Return a copy of a function that calls the compiled forms of others, and the names that it sees."""
+    scope = _SCOPES.setdefault(plain.__module__, dict(plain.__globals__))
+    scope.update({n: _CALLED[v] for n, v in scope.items() if isinstance(v, FunctionType) and v in _CALLED})
+    copy = FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
+    copy.__module__, copy.__qualname__ = plain.__module__, name
+    return copy, scope
 
 
 def _fingerprint(functions: list[FunctionType]) -> str:

@@ -17,6 +17,8 @@ from afflux.capture.segments import End, Segments
 __all__ = ["Conflict", "Connection", "Consumer", "Entry", "Key", "Opening", "ends_of", "keys_of"]
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = [low + high for high in _DIGITS for low in _DIGITS]
+"Two digits of a number, the lower one first."
 Key = tuple[int, ...]
 "Both ends: two numbers with address and port for IPv4, otherwise six."
 
@@ -71,11 +73,11 @@ class Connection:
         if not self._id:
             text = repr((self.low, self.high, self.time)).encode()
             number = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
-            digits = []
-            for _ in range(11):
-                number, digit = divmod(number, 62)
-                digits.append(_DIGITS[digit])
-            self._id = "C" + "".join(digits)
+            digits = ["C"]
+            for _ in range(5):
+                number, pair = divmod(number, 62 * 62)
+                digits.append(_PAIRS[pair])
+            self._id = "".join((*digits, _DIGITS[number]))
         return self._id
 
 

@@ -27,6 +27,8 @@ from afflux.core.recognition import LOOK, Recognition, recognize
 
 _HEADS = frozenset(head[:size] for head in (b"\x16\x03\x01", b"GET ") for size in range(1, len(head) + 1))
 "What may be the beginning of a side that is no frame: of TLS, or of the upgrade to WebSocket."
+_OTHERS = frozenset(head[0] for head in _HEADS)
+"How they begin."
 _MOST_KINDS = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
 _BEGINNINGS = 256
@@ -135,11 +137,6 @@ class Event(NamedTuple):
     packets: Sequence[int]
     "See ``flows.Consumer``."
 
-    @property
-    def octets(self) -> bytes:
-        """The next bytes; none for another event."""
-        return self.data if isinstance(self.data, bytes) else b""
-
 
 class Conversation:
     """The decoder of one connection; see ``flows.Consumer``."""
@@ -194,6 +191,8 @@ class Conversation:
         if self.idle:
             return
         if self.security is None:
+            if not self.settled and not self._first and self._known(rising, data, packets[-1]):
+                return
             self._bytes(rising, data, self.connection.halves[rising].position - len(data), ends, packets)
             return
         for plain in self.security.feed(rising, data, ends, packets):
@@ -298,6 +297,18 @@ class Conversation:
             self._emit(rising, side.stop(reached(self.settings.limits, "capture_bytes")), 0, (0,), (packet,))
 
     # -- what it carries ----------------------------------------------------------------------------------------
+
+    def _known(self, rising: bool, data: bytes, packet: int) -> bool:
+        """Settle at once if the first bytes are those of a client whose protocol they show; return whether they are.
+        What may be TLS or HTTP is looked at more closely (see ``_decide``)."""
+        if rising is not self.connection.opener or self.settings.ports or data[0] in _OTHERS:
+            return False
+        protocol = self.settings.recognize(data, True).protocol
+        if protocol is None:
+            return False
+        self._first.append((rising, data, packet, self.settings.batch))
+        self._settle(protocol, rising)
+        return True
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
@@ -410,8 +421,9 @@ class Conversation:
             self._other(Content.OTHER, protocol.name)
             return
         self.content, self.protocol, self.client = Content.FRAMES, protocol, client
+        payload, limits = self.settings.payload, self.settings.limits
         for rising in (False, True):
-            self._sides[rising] = PlainSide(make(rising is client, self.settings.payload), self.settings.limits)
+            self._sides[rising] = PlainSide(make(rising is client, payload), limits)
         self.settings.count(self)
         self._replay({False: 0, True: 0})
 

@@ -101,13 +101,16 @@ class Flows:
                 self.finish(connection)
         self._table.clear()
 
-    def finish(self, connection: Connection, packet: int = -1) -> None:
-        """End a connection: missing bytes are gaps."""
+    def finish(self, connection: Connection, packet: int = -1, *, told: bool = False) -> None:
+        """End a connection: missing bytes are gaps. ``told``: the consumer knows the end of both directions."""
         for rising, half in connection.halves.items():
-            self.too_much(-half.size)
-            self.hand_over(connection, rising, half.skip_all(), packet)
-            self._forget(half)
-            connection.consumer.end(rising, packet)
+            waits = bool(half.waiting)
+            if waits:
+                self.too_much(-half.size)
+                self.hand_over(connection, rising, half.skip_all(), packet)
+            self._recent_bytes -= len(self._recent.pop(half, b""))
+            if waits or not told:
+                connection.consumer.end(rising, packet)
 
     def find(self, key: Key) -> Entry | None:
         """Return the current connection between two ends."""
@@ -140,9 +143,10 @@ class Flows:
         self._insert(key, made)
         return made
 
-    def retire(self, key: Key, connection: Connection, packet: int) -> Opening:
-        """Free a connection that has ended in order, and remember only that it has."""
-        self.finish(connection, packet)
+    def retire(self, key: Key, connection: Connection, packet: int, *, told: bool = False) -> Opening:
+        """Free a connection that has ended in order, and remember only that it has. ``told``: see ``finish``."""
+        self.finish(connection, packet, told=told)
+        del connection.consumer  # they know each other, and are freed without the garbage collector
         left = Opening(connection.time, bool(connection.opener))
         left.closed = left.ended = True
         self._table[key] = left
@@ -170,8 +174,8 @@ class Flows:
 
     def remember(self, half: Half, delivered: Delivery) -> None:
         """Remember the last delivered bytes of a direction, within ``capture_bytes``; none from before a gap."""
-        before = self.recent(half)
-        self._forget(half)
+        before = self._recent.pop(half, b"")
+        self._recent_bytes -= len(before)
         if isinstance(delivered, int):
             return
         data = delivered if len(delivered) >= _RECENT else before + delivered
@@ -184,9 +188,6 @@ class Flows:
     def recent(self, half: Half) -> bytes:
         """Return the last delivered bytes of a direction, as far as they are remembered."""
         return self._recent.get(half, b"")
-
-    def _forget(self, half: Half) -> None:
-        self._recent_bytes -= len(self._recent.pop(half, b""))
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""
@@ -262,19 +263,26 @@ class _Batch:
                 for half, first, last, _, _ in rows:
                     self._bulk(connection, bool(half & 1), order, first, last)
                 return
-        numbers = self._segments(rows[0][0] >> 1).tolist()
-        place = 0
-        while place < len(numbers):
-            place, connection = self._next(key, connection, numbers, place)
+        self._single(key, connection, self._segments(rows[0][0] >> 1).tolist())
 
-    def _next(self, key: Key, connection: Entry | None, numbers: list[int], place: int) -> tuple[int, Entry | None]:
-        """Deliver the segment at a place, and those after it that continue both directions, if they may be delivered in
-        larger pieces; return the next place."""
-        if isinstance(connection, Connection) and connection.consumer.settled and not connection.consumer.idle:
-            stop = self._run(connection, numbers, place)
-            if stop > place:
-                return stop, connection
-        return place + 1, self._segment(key, connection, numbers[place])
+    def _single(self, key: Key, entry: Entry | None, numbers: list[int]) -> None:
+        """Deliver the segments of a connection one by one, and those that continue both directions together if that is
+        allowed."""
+        rows, place, last = self._all_rows(), 0, len(numbers)
+        while place < last:
+            row = rows[numbers[place]]
+            _, _, _, _, flags, _, size, cut, _ = row
+            if not flags & (SYN | FIN | RST) and not cut:
+                if not (size or _waits(entry)):
+                    place += 1
+                    continue
+                if isinstance(entry, Connection) and entry.consumer.settled and not entry.consumer.idle:
+                    stop = self._run(entry, numbers, place)
+                    if stop > place:
+                        place = stop
+                        continue
+            entry = self._segment(key, entry, row)
+            place += 1
 
     def _run(self, connection: Connection, numbers: list[int], place: int) -> int:
         """Deliver segments that continue both directions, up to the first that does not; return its place."""
@@ -289,7 +297,7 @@ class _Batch:
             if flags & (SYN | FIN | RST) or cut:
                 break
             if size:
-                if seq != expected[rising] or halves[bool(rising)].finishing:
+                if seq != expected[rising] or halves[bool(rising)].end is not None:
                     break
                 expected[rising] = (seq + size) & 0xFFFF_FFFF
                 runs[rising].append(row)
@@ -349,45 +357,53 @@ class _Batch:
             self._rows = list(zip(*listed, strict=True))
         return self._rows
 
-    def _segment(self, key: Key, connection: Entry | None, number: int) -> Entry | None:
+    def _segment(self, key: Key, entry: Entry | None, row: tuple[int, ...]) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
-        found = self._found
-        time, packet, seq, ack, flags, at, size, cut, rising = self._all_rows()[number]
-        rising = bool(rising)
-        if isinstance(connection, Connection) and connection.consumer.idle and not flags & SYN:
-            return connection
-        flows = self._flows
-        if not (size or cut or flags & (SYN | FIN | RST)) and not _waits(connection):
-            return connection
+        time, packet, seq, ack, flags, at, size, cut, way = row
+        rising = bool(way)
         if flags & SYN:
-            connection = self._opened(key, connection, rising, seq, flags, time, packet)
-        if not (size or cut or flags & FIN) or (isinstance(connection, Opening) and connection.ended):
-            if isinstance(connection, Connection):
-                self._acknowledged(connection, rising, flags, ack, time, packet)
-            elif connection is not None:
-                connection.closed |= bool(flags & RST)
-            return connection
-        if not isinstance(connection, Connection):
-            connection = flows.open(key, connection, time)
-        if connection.halves[rising].expected < 0:
-            connection.halves[rising].begin(seq, synced=False)
+            entry = self._opened(key, entry, rising, seq, flags, time, packet)
+            if isinstance(entry, Opening) and not (size or cut or flags & (FIN | RST)):
+                return entry
+        elif isinstance(entry, Connection) and entry.consumer.idle:
+            return entry
+        if not (size or cut or flags & FIN) or (isinstance(entry, Opening) and entry.ended):
+            if isinstance(entry, Connection):
+                self._acknowledged(entry, rising, flags, ack, time, packet)
+            elif entry is not None:
+                entry.closed |= bool(flags & RST)
+            return entry
+        flows = self._flows
+        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, time)
         half, other = connection.halves[rising], connection.halves[not rising]
+        if half.expected < 0:
+            half.begin(seq, synced=False)
         seq = (seq + bool(flags & SYN)) & 0xFFFF_FFFF
-        before = half.size + other.size
+        before = half.size
         if size or cut:
-            data = found.block[at : at + size]
-            flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
-            if half.disputed:
-                flows.dispute(connection, rising, packet)
+            self._data(connection, rising, seq, self._found.block[at : at + size], cut, time, packet)
         if flags & FIN:
             half.finish((seq + size + cut) & 0xFFFF_FFFF)
-        if flows.too_much(half.size + other.size - before):
+        if half.size != before and flows.too_much(half.size - before):
             before = half.size
             flows.hand_over(connection, rising, half.skip_all(), packet)
             flows.too_much(-before)
         self._acknowledged(connection, rising, flags, ack, time, packet)
-        ended = all(half.ended for half in connection.halves.values())
-        return flows.retire(key, connection, packet) if ended else connection
+        return flows.retire(key, connection, packet, told=True) if half.ended and other.ended else connection
+
+    def _data(
+        self, connection: Connection, rising: bool, seq: int, data: bytes, cut: int, time: int, packet: int
+    ) -> None:
+        """Deliver the data of one segment, or let it wait."""
+        half, flows = connection.halves[rising], self._flows
+        if seq == half.expected and not cut and not half.waiting:
+            half.disputed.clear()
+            half.advance(len(data))
+            flows.hand_over(connection, rising, [data], packet)
+            return
+        flows.hand_over(connection, rising, half.feed(seq, data, cut, time, flows.recent(half)), packet)
+        if half.disputed:
+            flows.dispute(connection, rising, packet)
 
     def _acknowledged(self, connection: Connection, rising: bool, flags: int, ack: int, time: int, packet: int) -> None:
         """Apply the flags of a segment whose data was delivered."""
@@ -419,12 +435,14 @@ class _Batch:
             connection.closed = True
             self._flows.finish(connection, packet)
             return
+        ended = 0
         for rising, half in connection.halves.items():
-            if half.ended:
+            if half.end is not None and half.position >= half.end:
+                ended += 1
                 connection.consumer.end(rising, packet)
-        connection.closed |= all(half.ended for half in connection.halves.values())
+        connection.closed |= ended == 2
 
 
 def _waits(entry: Entry | None) -> bool:
     """Whether bytes of a connection wait for missing ones."""
-    return isinstance(entry, Connection) and (entry.halves[False].waiting or entry.halves[True].waiting)
+    return isinstance(entry, Connection) and bool(entry.halves[False].waiting or entry.halves[True].waiting)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from afflux.capture.packets import Ints
 
-__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather"]
+__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather", "records"]
 
 PATIENCE: Final = 800_000
 "Frames that are found in plain Python, which takes about as long as the import of numba."
@@ -89,6 +89,39 @@ def gather(block: Any, at: Any, sizes: Any, out: Any) -> None:
             place += size
 
 
+def records(data: Any, at: int, end: int, big: bool, swapped: bool, most: int, starts: Any) -> tuple[int, int, bool]:
+    """Find the records of a pcap file in ``data[at:end]``.
+
+    Args:
+        data: the bytes.
+        at: where the first record begins.
+        end: the end of the bytes.
+        big: numbers are big-endian.
+        swapped: the length of the packet is before the length that was captured.
+        most: the longest record.
+        starts: receives where each record begins.
+
+    Returns:
+        How many there are, where the rest begins, and whether the record there has a wrong length.
+    """
+    count = 0
+    while end - at >= 16:
+        first, second = 0, 0
+        for place in range(4):
+            octet = place if big else 3 - place
+            first = first << 8 | data[at + 8 + octet]
+            second = second << 8 | data[at + 12 + octet]
+        captured, original = (second, first) if swapped else (first, second)
+        if captured > most or captured > original:
+            return count, at, True
+        if at + 16 + captured > end:
+            break
+        starts[count] = at
+        count += 1
+        at += 16 + captured
+    return count, at, False
+
+
 class Boundaries:
     """Calls ``boundaries``, compiled if that is worth it.
 
@@ -101,6 +134,7 @@ class Boundaries:
         self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
         self._gather: Callable[..., Any] | None = None
+        self._records: Callable[..., Any] | None = None
 
     def find(
         self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
@@ -120,6 +154,19 @@ class Boundaries:
             count = boundaries(data, starts.tolist(), stops.tolist(), out[0], out[1], out[2], width, own, mask, largest)
             self._left -= count
         return at[:count], sizes[:count], tails
+
+    def records(
+        self, block: bytes, at: int, end: int, *, big: bool, swapped: bool, most: int
+    ) -> tuple[Ints, int, bool] | None:
+        """Return where records begin, and what ``records`` does; None if that is not compiled, so that there are faster
+        ways."""
+        if self._compiled is None:
+            return None
+        if self._records is None:
+            self._records = compiled(records)
+        starts = np.empty(max(0, end - at) // 16, np.int64)
+        count, rest, wrong = self._records(np.frombuffer(block, np.uint8), at, end, big, swapped, most, starts)
+        return starts[:count], rest, wrong
 
     def pieces(self, block: bytes, at: Ints, sizes: Ints, total: int) -> npt.NDArray[np.uint8] | bytes:
         """Return pieces of a block, ``total`` bytes, one after the other; see ``gather``."""

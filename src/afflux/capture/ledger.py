@@ -7,6 +7,7 @@ Frames are handed over batch by batch, as columns (frames.py). What they mean is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from afflux.capture import ledger_columns as names
 from afflux.capture import ledger_kernels as kernels
 from afflux.capture import slots
-from afflux.capture.compiling import build
+from afflux.capture.compiling import build, is_built
 from afflux.capture.conversation import Conversation
 from afflux.capture.frames import Frames
 from afflux.capture.packets import Ints
@@ -24,13 +25,12 @@ from afflux.capture.translating import Translator
 from afflux.core.limits import Limits
 from afflux.core.meanings import Act, Broken, Meanings
 
-__all__ = ["Ending", "Findings", "Follower", "Ledger", "Wrong"]
+__all__ = ["Closing", "Ending", "Findings", "Follower", "Ledger", "Wrong"]
 
 _ROUND: Final = 8_192
 "Frames that are applied together: this bounds their results."
 FEW: Final = 8_192
 "Frames that are applied without a compiled kernel: to get it takes seconds if it is not in numba's cache."
-_FEW_STREAMS: Final = 1_000
 _FIRST_CONNECTIONS: Final = 64
 
 
@@ -58,6 +58,16 @@ class Follower:
     id: str
     setup: dict[str, Any] = field(default_factory=dict)
     "The fields of its first frame."
+
+
+class Closing(NamedTuple):
+    """A connection that ends."""
+
+    conversation: Conversation
+    time: int
+    "When, in nanoseconds."
+    held: tuple[int, int]
+    "How long the server and the client could not send in all, in nanoseconds."
 
 
 class Ending(NamedTuple):
@@ -118,8 +128,8 @@ class Ledger:
 
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
-            held: for each frame, how long the server and the client of its connection could not send until then, in
-                nanoseconds, and whether bytes of the connection are missing.
+            held: three rows with an element for each frame: how long the server and the client of its connection could
+                not send until then, in nanoseconds, and whether bytes of the connection are missing.
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)
@@ -131,7 +141,9 @@ class Ledger:
             counts = np.zeros(4, np.int64)
             ended, letters, credit, stalls, wrong = self._results
             self._applied += size
-            apply = kernels.apply if self._applied < FEW else build(kernels.apply)
+            few = self._applied < FEW and not is_built(kernels.apply)
+            # numba takes an array with one row for one whose rows follow each other, and refuses it
+            apply = kernels.apply if few or len(table) == 1 else build(kernels.apply)
             apply(
                 *self._state, self._conns, table, start, stop, ended, letters, credit, stalls, wrong, counts,
                 self._stall,
@@ -144,38 +156,42 @@ class Ledger:
         ended, letters, credit, stalls = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Findings(ended, letters, credit, stalls, cases, table)
 
-    def close(
-        self, conversation: Conversation, time: int, held: tuple[int, int], *, whole: bool
-    ) -> tuple[Findings | None, Ending | None]:
-        """End a connection, and its streams. Return what that brings, None for nothing, and how it has ended, None if
-        it had no frames.
+    def close(self, closing: Sequence[Closing], *, whole: bool) -> tuple[list[Findings], list[Ending | None]]:
+        """End connections, and their streams. Return what that brings, and how each has ended, None for one without
+        frames. ``whole``: the capture has the ends of the connections."""
+        known = [self._followers.pop(one.conversation, None) for one in closing]
+        rows = [
+            (follower.number, one.time, *one.held)
+            for follower, one in zip(known, closing, strict=True)
+            if follower is not None
+        ]
+        table = np.array(rows, np.int64).reshape(-1, 4)
+        state = self._conns[table[:, 0]]
+        found = self._closed(table, state[:, slots.COUNT].tolist(), names.CONNECTION if whole else names.OPEN)
+        counts = iter(state[:, [names.FRAMES, names.STREAMS, names.WRONG]].tolist())
+        endings = [None if one is None else _ending(next(counts), one.setup) for one in known]
+        self._free += table[:, 0].tolist()
+        return found, endings
 
-        Args:
-            conversation: the connection.
-            time: when it ended, in nanoseconds.
-            held: how long the server and the client could not send in all, in nanoseconds.
-            whole: the capture has the end of the connection.
-        """
-        follower = self._followers.pop(conversation, None)
-        if follower is None:
-            return None, None
-        number = follower.number
-        size, counts = int(self._conns[number, slots.COUNT]), np.zeros(4, np.int64)
-        ended, letters, _, stalls, _ = self._results if size <= _ROUND else _results(size)
-        how = names.CONNECTION if whole else names.OPEN
-        closes = kernels.close if size < _FEW_STREAMS and self._applied < FEW else build(kernels.close)
-        closes(
-            *self._state, self._conns, number, time, how, np.array(held, np.int64), ended, letters, stalls, counts,
-            self._stall,
-        )  # fmt: skip
-        self._free.append(number)
-        state = self._conns[number].tolist()
-        ending = Ending(state[names.FRAMES], state[names.STREAMS], state[names.WRONG], follower.setup)
-        e, _, s, _ = counts.tolist()
-        if not e and not s:
-            return None, ending
-        nothing = _room(0, names.CREDIT_WIDTH)
-        return Findings(ended[:e].copy(), letters[:e].copy(), nothing, stalls[:s].copy(), [], nothing), ending
+    def _closed(self, table: Ints, streams: list[int], how: int) -> list[Findings]:
+        """End the streams of connections, so many at a time that there is room for what that brings."""
+        found: list[Findings] = []
+        start, nothing = 0, _room(0, names.CREDIT_WIDTH)
+        while start < len(table):
+            stop, size = start + 1, streams[start]
+            while stop < len(table) and size + streams[stop] <= _ROUND:
+                size += streams[stop]
+                stop += 1
+            ended, letters, _, stalls, _ = self._results if size <= _ROUND else _results(size)
+            counts = np.zeros(4, np.int64)
+            few = size < FEW and self._applied < FEW and not is_built(kernels.close)
+            closes = kernels.close if few else build(kernels.close)
+            closes(*self._state, self._conns, table[start:stop], how, ended, letters, stalls, counts, self._stall)
+            e, _, s, _ = counts.tolist()
+            if e or s:
+                found.append(Findings(ended[:e].copy(), letters[:e].copy(), nothing, stalls[:s].copy(), [], nothing))
+            start = stop
+        return found
 
     def _follow(self, conversation: Conversation) -> Follower:
         found = self._followers.get(conversation)
@@ -235,6 +251,11 @@ def _traits(meanings: Meanings) -> int:
         names.SERVER_FIRST: any(not acts & Act.CLIENT for acts in first),
     }
     return sum(bit for bit, present in bits.items() if present)
+
+
+def _ending(counts: list[int], setup: dict[str, Any]) -> Ending:
+    frames, streams, wrong = counts
+    return Ending(frames, streams, wrong, setup)
 
 
 def _room(rows: int, width: int) -> Ints:

@@ -429,17 +429,20 @@ def apply(  # long: the passage of one frame, case by case
 
 @compiled
 def close(
-    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, conn: int, time: int, how: int,
-    held: Column, ended: Table, histories: Bytes, stalls: Table, counts: Column, least: int,
+    rows: Table, hashes: Column, order: Column, letters: Bytes, conns: Table, closing: Table, how: int,
+    ended: Table, histories: Bytes, stalls: Table, counts: Column, least: int,
 ) -> None:  # fmt: skip
-    """End the streams of a connection. ``held`` is how long each side could not send in all, the server's first."""
-    row = conns[conn, HEAD]
-    while row >= 0:
-        following = rows[row, NEXT]
-        if rows[row, STATE] == LIVE:
-            for way in range(2):
-                sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
-                flows(rows, conns, stalls, counts, row, way, time, held[sender], -1, least)
-            _end(rows, order, letters, ended, histories, counts, row, how, -1)
-        forget(rows, hashes, order, conns, row)
-        row = following
+    """End the streams of connections. A row of ``closing`` is a connection, when it has ended, and how long the server
+    and the client could not send in all."""
+    for number in range(len(closing)):
+        conn, time = closing[number, 0], closing[number, 1]
+        row = conns[conn, HEAD]
+        while row >= 0:
+            following = rows[row, NEXT]
+            if rows[row, STATE] == LIVE:
+                for way in range(2):
+                    sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
+                    flows(rows, conns, stalls, counts, row, way, time, closing[number, 2 + sender], -1, least)
+                _end(rows, order, letters, ended, histories, counts, row, how, -1)
+            forget(rows, hashes, order, conns, row)
+            row = following

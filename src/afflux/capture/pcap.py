@@ -11,7 +11,8 @@ from typing import Final
 import numpy as np
 
 from afflux.capture.errors import CaptureError, Damaged
-from afflux.capture.packets import Packets
+from afflux.capture.kernels import SHARED
+from afflux.capture.packets import Ints, Packets
 from afflux.core.limits import Limits, reached
 
 __all__ = ["MAGIC", "Pcap"]
@@ -64,10 +65,9 @@ class Pcap:
     ) -> tuple[Packets | None, int, Damaged | None]:
         """Find the whole records in ``block[at:end]``; return their packets, where the rest begins, and what is wrong
         with the rest. Returns None for no packets. ``offset`` is where the block begins in the file."""
-        starts, at, damaged = self._walk(block, at, end, offset)
-        if not starts:
+        start, at, damaged = self._walk(block, at, end, offset)
+        if not len(start):
             return None, at, damaged
-        start = np.array(starts, np.int64)
         fields = np.ndarray((len(block) - RECORD,), f"({RECORD // 4},){self.order}u4", block, 0, (1,))
         seconds, fraction, captured, original = fields[start].astype(np.int64).T
         packets = Packets(
@@ -83,7 +83,20 @@ class Pcap:
         )
         return packets, at, damaged
 
-    def _walk(self, block: bytes, at: int, end: int, offset: int) -> tuple[list[int], int, Damaged | None]:
+    def _walk(self, block: bytes, at: int, end: int, offset: int) -> tuple[Ints, int, Damaged | None]:
+        """Return where the whole records begin, where the rest begins, and what is wrong with it."""
+        found = SHARED.records(block, at, end, big=self.order == ">", swapped=self.swapped, most=self._most)
+        if found is None:
+            starts, at, wrong = self._listed(block, at, end)
+            found = np.array(starts, np.int64), at, wrong
+        start, at, wrong = found
+        if not wrong:
+            return start, at, None
+        captured, original = Struct(self.order + "II").unpack_from(block, at + 8)
+        return start, at, self._wrong(offset + at, *((original, captured) if self.swapped else (captured, original)))
+
+    def _listed(self, block: bytes, at: int, end: int) -> tuple[list[int], int, bool]:
+        """Find records; see ``kernels.records``."""
         starts: list[int] = []
         append, lengths, most = starts.append, Struct(self.order + "II").unpack_from, self._most
         while end - at >= RECORD:
@@ -91,13 +104,13 @@ class Pcap:
             if self.swapped:
                 captured, original = original, captured
             if captured > most or captured > original:
-                return starts, at, self._wrong(offset + at, captured, original)
+                return starts, at, True
             stop = at + RECORD + captured
             if stop > end:
                 break
             append(at)
             at = stop
-        return starts, at, None
+        return starts, at, False
 
     def _wrong(self, offset: int, captured: int, original: int) -> Damaged:
         if captured > self._limits.capture_record_bytes:

@@ -62,8 +62,8 @@ class Half:
     """
 
     __slots__ = (
-        "_end", "_last", "_limits", "_since", "_waiting", "counts", "disputed", "expected", "initial", "position",
-        "size", "synced",
+        "_last", "_limits", "_since", "counts", "disputed", "end", "expected", "initial", "position", "size", "synced",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, limits: Limits, overlap: Overlap = "first") -> None:
@@ -82,24 +82,16 @@ class Half:
         "The direction was seen from its first byte."
         self.disputed: list[tuple[int, int]] = []
         "Where bytes of the last segment differ from an earlier copy: the first one's position, and how many differ."
-        self._waiting: list[tuple[int, int, bytes]] = []  # (position, size, data; none if it was cut off)
+        self.waiting: list[tuple[int, int, bytes]] = []
+        "The pieces that wait for missing bytes: position, size, and data, none if it was cut off."
+        self.end: int | None = None
+        "The position of the FIN; None before it was seen."
         self._since = 0
-        self._end: int | None = None
-
-    @property
-    def waiting(self) -> bool:
-        """Whether bytes wait for missing ones."""
-        return bool(self._waiting)
-
-    @property
-    def finishing(self) -> bool:
-        """Whether a FIN was noted."""
-        return self._end is not None
 
     @property
     def ended(self) -> bool:
         """Whether all bytes up to the FIN were delivered."""
-        return self._end is not None and self.position >= self._end
+        return self.end is not None and self.position >= self.end
 
     def begin(self, seq: int, *, synced: bool) -> None:
         """Start with the byte after ``seq`` if that is a SYN, else with the byte at ``seq``."""
@@ -140,7 +132,7 @@ class Half:
             data = data[-ahead:]
         if not data and not cut:
             return []
-        if self._waiting and self.position + len(data) + cut > self._waiting[0][0]:
+        if self.waiting and self.position + len(data) + cut > self.waiting[0][0]:
             self._insert(self.position, data, cut, time)
             return self._released()
         return [*self._delivered(data, cut), *self._released()]
@@ -148,27 +140,27 @@ class Half:
     def finish(self, seq: int) -> None:
         """Note a FIN after the byte before ``seq``."""
         ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        if self._end is None and 0 <= ahead <= _FARTHEST:
-            self._end = self.position + ahead
+        if self.end is None and 0 <= ahead <= _FARTHEST:
+            self.end = self.position + ahead
 
     def acknowledged(self, ack: int, time: int) -> list[Delivery]:
         """The receiver has acknowledged the bytes before ``ack``; return what follows a gap that this declares."""
-        if not self._waiting or time - self._since < WAIT:
+        if not self.waiting or time - self._since < WAIT:
             return []
         ahead = ((ack - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        return self.skip(time) if ahead >= self._waiting[0][0] - self.position else []
+        return self.skip(time) if ahead >= self.waiting[0][0] - self.position else []
 
     def skip(self, time: int) -> list[Delivery]:
         """Declare the missing bytes before the first waiting ones a gap; return the gap and what follows it."""
-        if not self._waiting:
+        if not self.waiting:
             return []
         self._since = time
-        return [*self._gap(self._waiting[0][0] - self.position), *self._released()]
+        return [*self._gap(self.waiting[0][0] - self.position), *self._released()]
 
     def skip_all(self) -> list[Delivery]:
         """Declare all missing bytes gaps."""
         found: list[Delivery] = []
-        while self._waiting:
+        while self.waiting:
             found += self.skip(0)
         return found
 
@@ -188,7 +180,7 @@ class Half:
 
     def _insert(self, at: int, data: bytes, cut: int, time: int) -> None:
         """Let the bytes at a position wait, as far as none wait there."""
-        if not self._waiting:
+        if not self.waiting:
             self._since = time
         if data:
             self._fill(at, data, len(data))
@@ -197,7 +189,7 @@ class Half:
 
     def _fill(self, at: int, data: bytes, size: int) -> None:
         """Insert a piece into the holes between the waiting ones; ``data`` is empty for bytes that were cut off."""
-        waiting, end, copies = self._waiting, at + size, 0
+        waiting, end, copies = self.waiting, at + size, 0
         number = max(0, bisect_left(waiting, (at,)) - 1)
         while at < end:
             while number < len(waiting) and waiting[number][0] + waiting[number][1] <= at:
@@ -242,19 +234,19 @@ class Half:
         """Return the waiting pieces that continue the direction now."""
         found: list[Delivery] = []
         count = 0
-        for start, size, data in self._waiting:
+        for start, size, data in self.waiting:
             if start != self.position:
                 break
             count += 1
             self.size -= len(data)
             found += self._delivered(data, 0 if data else size)
-        del self._waiting[:count]
+        del self.waiting[:count]
         return found
 
     def _bounded(self) -> list[Delivery]:
         """Declare a gap if too much waits."""
         found: list[Delivery] = []
         limits = self._limits
-        while self.size > limits.capture_flow_bytes or len(self._waiting) > limits.capture_holes:
+        while self.size > limits.capture_flow_bytes or len(self.waiting) > limits.capture_holes:
             found += self.skip(self._since)
         return found

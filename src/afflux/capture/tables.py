@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
@@ -16,13 +15,14 @@ import numpy as np
 
 from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
+from afflux.capture.closing import ClosingRows, by_client, micros, rising
 from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
-from afflux.capture.ledger import Ending, Findings, Ledger, Wrong
-from afflux.capture.names import end_text
+from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
 from afflux.capture.packets import NO_TIME, Ints, Packets
+from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "STALL", "Analysis", "analyze"]
 
-CHUNK: Final = 0x20_0000
+CHUNK: Final = 0x40_0000
 "Bytes of a file in a batch."
 _TOGETHER: Final = 1_024
 "Connections without data whose rows are made together."
@@ -59,15 +59,16 @@ class _Watched(Conversation):
         super().__init__(connection, settings)
         self.file = file
         "The file in which it begins."
-        self._ended: set[bool] = set()
+        self._ended = 0
         self._log = log
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
         super().end(rising, packet)
-        if rising not in self._ended:
-            self._ended.add(rising)
-            if len(self._ended) == 2:
+        ended = self._ended | 1 << rising
+        if ended != self._ended:
+            self._ended = ended
+            if ended == 3:
                 self._log.append(self)
 
 
@@ -125,21 +126,24 @@ class Analysis:
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
+        self._closing = ClosingRows()
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
-        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
+        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
+        collector waits meanwhile (pausing.py)."""
         batches = self.batches
-        found = segments(packets, batches.network) if found is None else found
-        frames = batches.take(packets, found)
-        held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
-        if len(packets):
-            self.last = int(packets.time[-1])
-        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-        return self._tables(frames, numbers, held, final=False)
+        with uncollected():
+            found = segments(packets, batches.network) if found is None else found
+            frames = batches.take(packets, found)
+            held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
+            if len(packets):
+                self.last = int(packets.time[-1])
+            numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
+            return self._tables(frames, numbers, held, final=False)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
@@ -186,7 +190,7 @@ class Analysis:
             found["frames"] = [
                 frames.arrow(file=self.file, numbers=numbers, payload=self._payload, dictionaries=self._dictionaries)
             ]
-        findings = self.ledger.take(frames, None if held is None else _by_side(frames, held))
+        findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         self._closed(found, frames, numbers, final)
@@ -195,16 +199,17 @@ class Analysis:
     def _closed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints, final: bool) -> None:
         """Add what the end of connections brings."""
         ended, self._ended[:] = list(self._ended), []
-        parts: list[Findings] = []
+        if not ended:
+            return
         made: dict[str, list[dict[str, Any]]] = {"connections": [], "violations": []}
-        for conversation in ended:
-            connection = conversation.connection
-            seen = self._windows.seen(connection.key, connection.time, self.last, forget=True)
-            sides = (0, 0) if seen is None else _sides(conversation, seen.held)
-            end = self.last if final or seen is None else seen.last
-            findings, ending = self.ledger.close(conversation, end, sides, whole=not final)
-            if findings is not None:
-                parts.append(findings)
+        known = [self._windows.seen(one.connection.key, one.connection.time, self.last, forget=True) for one in ended]
+        closing = [
+            Closing(one, self.last if final or seen is None else seen.last,
+                    (0, 0) if seen is None else by_client(one, seen.held))
+            for one, seen in zip(ended, known, strict=True)
+        ]  # fmt: skip
+        parts, endings = self.ledger.close(closing, whole=not final)
+        for conversation, seen, ending in zip(ended, known, endings, strict=True):
             self._connection(made, conversation, ending, seen, final)
         if parts:
             self._found(found, Findings.joined(parts), frames, numbers)
@@ -263,7 +268,7 @@ class Analysis:
         number = int(numbers[row])
         return {
             "conn": frames.conversations[frames.conn[row]].connection.id,
-            "ts": _micros(int(frames.time[row])),
+            "ts": micros(int(frames.time[row])),
             "dir": ">" if frames.client[row] else "<",
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
@@ -282,8 +287,8 @@ class Analysis:
                                reason=conversation.text, file=conversation.file)  # fmt: skip
             made["violations"].append(wrong)
         if "connections" in self.tables:
-            row = _connection_row(conversation, ending, seen, final)
-            row["closed"] = _micros(seen.last if seen is not None else self.last)
+            row = self._closing.row(conversation, ending, seen, final)
+            row["closed"] = micros(seen.last if seen is not None else self.last)
             row["file"] = conversation.file
             made["connections"].append(row)
 
@@ -379,75 +384,22 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return joined[0] if joined else batches[0]  # a table without rows has no batches
 
 
-def _connection_row(
-    conversation: Conversation, ending: Ending | None, seen: Seen | None, final: bool
-) -> dict[str, Any]:
-    connection, protocol = conversation.connection, conversation.protocol
-    rising = _rising(conversation)
-    ends = (connection.low, connection.high) if rising else (connection.high, connection.low)
-    both = [connection.halves[way].counts for way in (not rising, rising)]
-    octets = [one.data for one in both]
-    if seen is not None and protocol is None:
-        octets = list(_sides(conversation, seen.octets))
-    repeated = sum(one.retransmitted for one in both) if seen is None or protocol is not None else sum(seen.repeated)
-    closing = seen.closing if seen is not None else ""
-    fins = all(half.ended for half in connection.halves.values())
-    closing = closing or ("fin" if fins else "rst" if connection.closed else "open" if final else "dropped")
-    packets = (None, None) if seen is None else _sides(conversation, seen.segments)
-    return {
-        "conn": connection.id,
-        "protocol": protocol.name if protocol is not None else None,
-        "content": conversation.text,
-        "client": end_text(ends[0]),
-        "server": end_text(ends[1]),
-        "opened": _micros(connection.time),
-        "closing": closing,
-        "one_way": (octets[0] > 0) is not (octets[1] > 0),
-        "client_bytes": octets[1],
-        "server_bytes": octets[0],
-        "client_packets": packets[1],
-        "server_packets": packets[0],
-        "lost_bytes": sum(one.lost for one in both),
-        "repeated_bytes": repeated,
-        "conflicting_bytes": sum(one.conflicting for one in both),
-        "frames": ending.frames if ending else 0,
-        "streams": ending.streams if ending else 0,
-        "violations": ending.wrong if ending else 0,
-        "setup": json.dumps(ending.setup, ensure_ascii=False, default=str) if ending and ending.setup else None,
-    }
-
-
-def _rising(conversation: Conversation) -> bool:
-    """The direction of the client."""
-    client = conversation.client if conversation.client is not None else conversation.connection.opener
-    return True if client is None else client
-
-
-def _sides(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]:
-    """Return two numbers by direction, the falling one first, as those of the server and of the client."""
-    return pair if _rising(conversation) else (pair[1], pair[0])
-
-
 def _by_side(frames: Frames, held: Ints) -> Ints:
-    """Return for each frame how long the server and the client of its connection had been held back, and whether bytes
-    are missing."""
+    """Return for each frame, in three rows, how long the server and the client of its connection had been held back,
+    and whether bytes are missing."""
     if not len(held):
-        return np.zeros((len(frames), 3), np.int64)
-    found = held.take(frames.packet, axis=0, mode="clip")
+        return np.zeros((3, len(frames)), np.int64)
+    found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
     if len(frames) and frames.packet.min() < 0:
-        found[frames.packet < 0] = 0
-    falling = ~np.array([_rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
+        found[:, frames.packet < 0] = 0
+    falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
     if falling.any():
-        found[:, :2] = np.where(falling[:, None], found[:, 1::-1], found[:, :2])
+        found[:2] = np.where(falling, found[1::-1], found[:2])
     return found
 
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:
-    return {"conn": conn, "ts": _micros(time), **more}
-
-
-def _micros(time: int) -> int | None:
-    return None if time == NO_TIME else time // 1_000
+    return {"conn": conn, "ts": micros(time), **more}
 
 
 def _known(value: int) -> int | None:

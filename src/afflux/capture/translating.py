@@ -49,28 +49,32 @@ class Translator:
         self._kinds = _KindColumns(self, Kinds())
 
     def table(self, frames: Frames, followers: Sequence[Follower], held: Ints | None) -> Ints:
-        """Return a row for each frame, with the columns that ledger_kernels.py names."""
+        """Return a row for each frame, with the columns that ledger_kernels.py names. ``held``: see ``Ledger.take``."""
         if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
             self._kinds = _KindColumns(self, frames.kinds)
-        known, kind = self._kinds, frames.kind
+        known, kind = self._kinds, frames.kind.astype(np.intp)
         table = np.empty((len(frames), names.FRAME_WIDTH), np.int64, order="F")
         size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
         acts = known.acts_of(kind, frames.flags)
+        conns = np.array([one.number for one in followers], np.int64)
         table[:, names.TIME] = frames.time
-        table[:, names.CONNS] = np.array([one.number for one in followers], np.int64)[frames.conn]
         table[:, names.SIDE] = frames.client
-        table[:, names.TYPE] = known.types[kind]
+        for column, source, rows in (
+            (names.CONNS, conns, frames.conn),
+            (names.TYPE, known.types, kind),
+            (names.LETTER, known.letters, kind),
+            (names.NEW_KIND, known.opens, kind),
+        ):
+            source.take(rows, out=table[:, column], mode="clip")  # the other modes would use a buffer
         table[:, names.STREAM_ID] = frames.stream
         table[:, names.NUMBER] = frames.n
-        table[:, names.ITEM_COUNT] = np.where(known.octets[kind] & (size == 0), 0, 1)
+        table[:, names.ITEM_COUNT] = np.where(known.octets[kind] & (size == 0), 0, 1) if known.octets.any() else 1
         table[:, names.SIZE] = size
         table[:, names.CODES] = frames.code
         table[:, names.AT] = frames.offset
-        table[:, names.LETTER] = known.letters[kind]
-        table[:, names.NEW_KIND] = known.opens[kind]
         table[:, names.NEW_ROUTE] = -1
         table[:, names.MILLIS] = 0
-        table[:, names.HELD :] = 0 if held is None else held
+        table[:, names.HELD :] = 0 if held is None else held.T
         if frames.errors:
             acts[np.fromiter(frames.errors, np.int64, len(frames.errors))] = names.A_SKIP
         table[:, names.ACTS] = acts
@@ -90,13 +94,10 @@ class Translator:
 
     def _fields(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
         """Read the numbers that are no columns, and the setup."""
-        special = self._kinds.special[frames.kind]
-        if not special.any():
-            return
-        for row in np.flatnonzero(special).tolist():
-            meaning, fields = self._kinds.meanings[frames.kind[row]], frames.fields.get(row, {})
+        for row in np.flatnonzero(self._kinds.special[frames.kind]).tolist():
             if row in frames.errors:
                 continue
+            meaning, fields = self._kinds.meanings[frames.kind[row]], frames.fields.get(row, {})
             if meaning.amount:
                 value = fields.get(meaning.amount)
                 table[row, names.NUMBER] = -1 if value is None else value
@@ -181,7 +182,7 @@ class _KindColumns:
         kinds_of, flags = np.divmod(np.arange(size << _SHORT), 1 << _SHORT)
         self._by_flags = self._slowly(kinds_of, flags)
 
-    def acts_of(self, kind: npt.NDArray[np.int32], flags: npt.NDArray[np.int32]) -> Ints:
+    def acts_of(self, kind: npt.NDArray[np.intp], flags: npt.NDArray[np.int32]) -> Ints:
         """Return what frames of these types with these flags do."""
         if len(flags) and int(flags.max()) >> _SHORT:
             return self._slowly(kind, flags)

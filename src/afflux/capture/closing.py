@@ -1,0 +1,90 @@
+"""Make the rows of connections that have ended, for the table ``connections``."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Final
+
+from afflux.capture.conversation import Conversation
+from afflux.capture.ledger import Ending
+from afflux.capture.names import end_text
+from afflux.capture.packets import NO_TIME
+from afflux.capture.window import Seen
+
+__all__ = ["ClosingRows", "by_client", "micros", "rising"]
+
+_TEXTS: Final = 1_024
+"Setups whose text is kept: the clients of a service begin alike."
+_end_text = lru_cache(maxsize=1_024)(end_text)
+
+
+class ClosingRows:
+    """Makes rows of connections."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Any, str]] = {}  # by identity, and with it what has that identity
+
+    def row(self, conversation: Conversation, ending: Ending | None, seen: Seen | None, final: bool) -> dict[str, Any]:
+        """Return the row of a connection. ``final``: the capture has ended before it."""
+        connection, protocol = conversation.connection, conversation.protocol
+        way, halves = rising(conversation), connection.halves
+        ends = (connection.low, connection.high) if way else (connection.high, connection.low)
+        server, client = halves[not way].counts, halves[way].counts
+        octets = (server.data, client.data)
+        if seen is not None and protocol is None:
+            octets = by_client(conversation, seen.octets)
+        repeated = server.retransmitted + client.retransmitted
+        if seen is not None and protocol is None:
+            repeated = sum(seen.repeated)
+        closing = seen.closing if seen is not None else ""
+        if not closing:
+            fins = halves[False].ended and halves[True].ended
+            closing = "fin" if fins else "rst" if connection.closed else "open" if final else "dropped"
+        packets = (None, None) if seen is None else by_client(conversation, seen.segments)
+        return {
+            "conn": connection.id,
+            "protocol": protocol.name if protocol is not None else None,
+            "content": conversation.text,
+            "client": _end_text(ends[0]),
+            "server": _end_text(ends[1]),
+            "opened": micros(connection.time),
+            "closing": closing,
+            "one_way": (octets[0] > 0) is not (octets[1] > 0),
+            "client_bytes": octets[1],
+            "server_bytes": octets[0],
+            "client_packets": packets[1],
+            "server_packets": packets[0],
+            "lost_bytes": server.lost + client.lost,
+            "repeated_bytes": repeated,
+            "conflicting_bytes": server.conflicting + client.conflicting,
+            "frames": ending.frames if ending else 0,
+            "streams": ending.streams if ending else 0,
+            "violations": ending.wrong if ending else 0,
+            "setup": self._text(ending.setup) if ending and ending.setup else None,
+        }
+
+    def _text(self, setup: dict[str, Any]) -> str:
+        """Return the fields of a first frame as JSON."""
+        found = self._texts.get(id(setup))
+        if found is None:
+            if len(self._texts) >= _TEXTS:
+                self._texts.clear()
+            found = self._texts[id(setup)] = (setup, json.dumps(setup, ensure_ascii=False, default=str))
+        return found[1]
+
+
+def rising(conversation: Conversation) -> bool:
+    """Return the direction of the client."""
+    client = conversation.client if conversation.client is not None else conversation.connection.opener
+    return True if client is None else client
+
+
+def by_client(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]:
+    """Return two numbers by direction, the falling one first, as those of the server and of the client."""
+    return pair if rising(conversation) else (pair[1], pair[0])
+
+
+def micros(time: int) -> int | None:
+    """Return a time in nanoseconds in microseconds; None for ``NO_TIME``."""
+    return None if time == NO_TIME else time // 1_000
