@@ -128,8 +128,8 @@ def test_names_exist() -> None:
     assert unknown == set()
 
 
-_FIELDS = ("how-to/captures.md", "how-to/observe.md")
-"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, and metrics."
+_FIELDS = ("how-to/captures.md", "how-to/command-line.md", "how-to/observe.md")
+"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, metrics, a reserved route."
 
 
 def exists(name: str) -> bool:
