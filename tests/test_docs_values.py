@@ -129,7 +129,7 @@ def test_names_exist() -> None:
 
 
 _FIELDS = ("how-to/captures.md", "how-to/command-line.md", "how-to/observe.md")
-"Pages that name other things as well: fields of Wireshark, such as afflux.rsocket.n, loggers, metrics, a reserved route."
+"Pages that name other things as well: fields of Wireshark (afflux.rsocket.n), loggers, metrics, a reserved route."
 
 
 def exists(name: str) -> bool:
