@@ -1,6 +1,7 @@
 """Name the protocol of a peer that does not speak the expected one, from its first bytes.
 
-Bytes that may begin the expected protocol are left to its engine, and so are bytes that belong to no known protocol.
+Bytes that may begin the expected protocol are left to its engine. So are a client's bytes that belong to no known
+protocol: the engine's answer tells the client why it is refused.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def stranger(data: bytes, expected: str, *, client: bool) -> str | None:
         others = [other.name for other in recognize(recognizable(), data, client=client).candidates]
         if others:
             return f"the peer speaks {' or '.join(others)}, not {expected}"
+    if client:
+        return None  # its engine answers what belongs to no known protocol
     if (line := _line(data)) is not None:
         return f'the peer speaks a protocol of text lines ("{line}"), not {expected}'
     if own is not None and own.framing is None:  # both sides begin with fixed bytes
