@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,25 @@ def test_a_reason_has_the_last_cause() -> None:
     assert reason_of(text) == "Task failed while writing rows (No space left)"
     assert reason_of(f"{text}\nafflux.core.errors.DataLost: offsets 5 to 7\n") == "offsets 5 to 7"
     assert reason_of("no such column") == "no such column"
+
+
+def test_an_error_of_a_python_worker_is_its_reason() -> None:
+    """Spark introduces it, and writes the traceback after that; an error may have more lines than one."""
+    traces = [format_exc(error) for error in (OSError(28, "No space left", "/tables"), MemoryError(), KeyError("a"))]
+    introduced = ["An exception was thrown from the Python worker:\n" + trace for trace in traces]
+    expected = ["OSError: [Errno 28] No space left: '/tables'", "MemoryError", "KeyError: 'a'"]
+    assert [*map(reason_of, introduced)] == expected
+    java = "\n\nJVM stacktrace:\n\tat org.apache.spark.Job\nCaused by: java.lang.Exception: x\n"
+    assert [reason_of(text + java) for text in introduced] == expected
+    assert reason_of(introduced[0].replace("left", "left\n  here")) == "OSError: [Errno 28] No space left"
+
+
+def format_exc(error: Exception) -> str:
+    """The traceback of an error that another one has caused."""
+    try:
+        raise error from ValueError("first\nsecond")
+    except Exception:
+        return traceback.format_exc()
 
 
 class Thrown:

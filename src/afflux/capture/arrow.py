@@ -77,10 +77,14 @@ def _numbers(values: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) ->
 
 
 def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
-    """Return the words with these numbers, as a dictionary array."""
+    """Return the words with these numbers, as a dictionary array. Its dictionary has no nulls, which pyarrow could
+    neither unify nor write as Parquet: rows without a word have no number."""
     codes = np.ascontiguousarray(rows, np.int32)
-    numbers = pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)])
-    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()), safe=False)
+    missing = [number for number, word in enumerate(words) if word is None]
+    valid = _valid(~np.isin(codes, missing)) if missing else None
+    numbers = pa.Array.from_buffers(pa.int32(), len(codes), [valid, pa.py_buffer(codes)])
+    known = pa.array(["" if word is None else word for word in words], pa.string())
+    return pa.DictionaryArray.from_arrays(numbers, known, safe=False)
 
 
 def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:

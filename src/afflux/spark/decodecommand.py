@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from afflux.capture.output import write_tables
-from afflux.capture.schemas import TABLES, schema
+from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
 from afflux.spark.captureoptions import CaptureOptions
 from afflux.spark.declaring import OptionError
@@ -85,6 +85,9 @@ def _decoding(asked: Asked) -> Decoding:
     if made.where is not None and "frames" not in names:
         raise OptionError("--where selects rows of the table frames, which is not among --tables")
     for column in asked.partition_by:
-        if not any(column in schema(name).names for name in names):
+        kinds = [one.type for name in names for one in TABLES[name] if one.name == column]
+        if not kinds:
             raise OptionError(f"--partition-by: none of the tables has a column {column!r}")
+        if "<" in kinds[0]:
+            raise OptionError(f"--partition-by: {column!r} is {kinds[0]}: directories need a single value")
     return replace(made, tables=tuple(name for name in TABLES if name in names))

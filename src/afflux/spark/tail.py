@@ -218,8 +218,8 @@ def java_reason_of(error: Any) -> str:
 
 
 def reason_of(text: str) -> str:
-    """Return the reason in an error of Spark: the end of Python's traceback if it has one, else its first line with the
-    last cause in Java's, such as a full disk."""
+    """Return the reason in an error of Spark: the error at the end of Python's traceback if it has one, else its first
+    line with the last cause in Java's, such as a full disk."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if line.startswith(("afflux.", "pyspark.errors."))]
     if raised:
@@ -227,9 +227,19 @@ def reason_of(text: str) -> str:
         return text or name
     if not lines:
         return "an error of Spark without a text"
+    if thrown := _thrown(text):
+        return thrown
     chain = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     causes = [line.partition(": ")[2] or line for line in chain]
     return f"{lines[0]} ({causes[-1]})" if causes and causes[-1] not in lines[0] else lines[0]
+
+
+def _thrown(text: str) -> str:
+    """Return the first line of the error after the last traceback of Python in a text; nothing if it has none."""
+    lines = text.splitlines()
+    places = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[places[-1] :] if places else []
+    return next((line for line in after if line and not line[0].isspace()), "")
 
 
 def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
