@@ -1,7 +1,8 @@
 """Relay connections to a server and record what passes: the bytes inside TLS too, because the proxy ends it.
 
-The proxy reads no further than the slower side takes, so back-pressure passes through. It relays nothing that it cannot
-record: a full disk ends it.
+The proxy reads no further than the slower side takes, so back-pressure passes through. A side that takes no more has a
+closed window in the recording. A connection that breaks ends alone. The proxy relays nothing that it cannot record: a
+full disk ends it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from afflux.transports.security import client_context, public, refusal, server_c
 __all__ = ["RecordingProxy"]
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_BREAKS = (OSError, RuntimeError)
+"What a connection raises when it has broken: uvloop's closed transports raise RuntimeError."
 _LOCAL = "127.0.0.1"
 _LAST_PORT = 0xFFFF
 
@@ -140,31 +143,24 @@ class RecordingProxy:
                     writer.transport.abort()
             for task in ways:
                 task.cancel()
-            await asyncio.wait(ways)
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _one(self, client: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line) -> bool:
         """Relay one direction; return whether it has ended in order."""
-        while True:
-            try:
-                data = await reader.read(LARGEST)
-            except OSError:
-                line.reset(client, time.time_ns())
-                return False
-            if not data:
-                line.end(client, time.time_ns())
-                with suppress(OSError):
-                    if writer.can_write_eof():
-                        writer.write_eof()
-                    else:
-                        writer.close()
-                return True
-            line.data(client, data, time.time_ns())
-            try:
-                writer.write(data)
-                await writer.drain()
-            except OSError:
-                line.reset(not client, time.time_ns())
-                return False
+        try:
+            while data := await _read(reader, client):
+                line.data(client, data, time.time_ns())
+                await _write(writer, data, not client, line)
+        except _Broken as broken:
+            line.reset(broken.client, time.time_ns())
+            return False
+        line.end(client, time.time_ns())
+        with suppress(*_BREAKS):
+            if writer.can_write_eof():
+                writer.write_eof()
+            else:
+                writer.close()
+        return True
 
     async def _connect(self) -> _Streams:
         address, options = self._to, dict[str, Any](limit=LARGEST)
@@ -188,6 +184,47 @@ class RecordingProxy:
         plain = [side for side, one in (("client", self._listen), ("server", self._to)) if one.carrier.secure]
         removed = f"; TLS with the {' and the '.join(plain)} removed" if plain else ""
         return f"recorded between {public(self._listen)} and {self._to}{removed}"
+
+
+class _Broken(Exception):
+    """The connection of one side has broken."""
+
+    def __init__(self, client: bool) -> None:
+        super().__init__()
+        self.client = client
+
+
+async def _read(reader: asyncio.StreamReader, client: bool) -> bytes:
+    """Return bytes that one side has sent; none at their end. Raises _Broken."""
+    try:
+        return await reader.read(LARGEST)
+    except _BREAKS as error:
+        raise _Broken(client) from error
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, client: bool, line: Line) -> None:
+    """Write to one side, and record that its window is closed while it takes no more. Raises _Broken."""
+    try:
+        writer.write(data)
+        waits = await _waits(writer)
+    except _BREAKS as error:
+        raise _Broken(client) from error
+    if waits:
+        line.window(client, False, time.time_ns())
+    try:
+        await writer.drain()
+    except _BREAKS as error:
+        raise _Broken(client) from error
+    if waits:
+        line.window(client, True, time.time_ns())
+
+
+async def _waits(writer: asyncio.StreamWriter) -> bool:
+    """Return whether more bytes wait for the other end than ``drain`` lets pass. Loops write at their next turn."""
+    most = writer.transport.get_write_buffer_limits()[1]
+    if writer.transport.get_write_buffer_size() > most:
+        await asyncio.sleep(0)
+    return writer.transport.get_write_buffer_size() > most
 
 
 def _relayable(address: Address) -> Address:
