@@ -24,8 +24,8 @@ from afflux.core.errors import AddressError, BindFailed
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
 from tests.capture.reading import followed, rows
-from tests.capture.test_oracles import followed_by_tshark, needs_tshark, tshark
 from tests.capture.tabling import SETUP, asks, complete, grant, item, tables
+from tests.capture.test_oracles import followed_by_tshark, needs_tshark, tshark
 from tests.capture.writing import ACK, RST
 from tests.transports.certificates import Certificates
 

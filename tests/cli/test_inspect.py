@@ -18,7 +18,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.tlspeers import Certificates, TlsTalk
-from tests.capture.writing import Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Talk, pcap
 from tests.cli.running import afflux, here
 
 SAID = [
@@ -52,6 +52,16 @@ def on_a_terminal(*words: str) -> str:
         assert process.stderr is not None
         assert process.stderr.read() == b"" and process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_connections_that_were_reset_before_they_had_data(tmp_path: Path) -> None:
+    found = []
+    for port, last in ((50_001, RST | ACK), (50_002, RST | ACK), (50_003, FIN | ACK)):
+        talk = Talk(client=("10.0.0.1", port))
+        found += [*talk.open(), talk.packet(False, 0, flags=last), talk.packet(True, 0, flags=last)]
+    path = tmp_path / "empty.pcap"
+    path.write_bytes(pcap(found))
+    assert "  not decoded: 2 no data, reset, 1 no data\n" in on_a_terminal("inspect", str(path))
 
 
 def test_the_text_names_who_stopped_the_stream(capture: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from afflux.core.errors import AddressError, BindFailed, ConnectFailed
 from afflux.core.limits import Limits
 from afflux.transports.address import Address, parse
 from afflux.transports.security import client_context, public, refusal, server_context, server_name
+from afflux.transports.tcp import why_not
 
 __all__ = ["RecordingProxy"]
 
@@ -42,28 +44,36 @@ class RecordingProxy:
         to: the address of the server.
         recording: takes the packets.
         limits: see ``connections`` and ``handshake_s``.
+        report: is called with the reason if the server cannot be connected to, once for the same reason in succession.
 
     Raises:
         AddressError: an address is wrong, or its transport cannot be relayed.
     """
 
-    def __init__(self, listen: str, to: str, recording: Recording, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, listen: str, to: str, recording: Recording, *, limits: Limits | None = None,
+        report: Callable[[str], object] | None = None,
+    ) -> None:  # fmt: skip
         self._listen, self._to = (_relayable(parse(uri, serving=True)) for uri in (listen, to))
         self._recording = recording
         self._limits = Limits.server() if limits is None else limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server
+        self._report, self._reported = report, ""
         self.connections = 0
         "Connections so far."
+        self.unconnected = 0
+        "Those for which the server could not be connected to."
         self.uri = ""
         "The address that clients connect to."
         self.failed: asyncio.Future[None]
         "Fails when the recording fails: the proxy is of no use any more."
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self.failed = loop.create_future()
+        self.failed = asyncio.get_running_loop().create_future()
         address = self._listen
+        if self._to.carrier.secure:
+            client_context(None, self._to)  # a wrong one is told now
         options: dict[str, Any] = {"limit": LARGEST}
         if address.carrier.secure:
             options |= {"ssl": server_context(None, address), "ssl_handshake_timeout": self._limits.handshake_s}
@@ -113,21 +123,28 @@ class RecordingProxy:
         client = _end(near[1], "peername", 1_024 + number % (_LAST_PORT - 1_023))
         try:
             far = await self._connect()
-        except (OSError, ConnectFailed) as error:
-            text = error.message if isinstance(error, ConnectFailed) else error.strerror or str(error)
-            server = (_LOCAL, self._to.port or 1)
-            line = self._recording.connect(client, server, time.time_ns(), comment=f"cannot connect to {self._to}")
-            line.reset(False, time.time_ns(), comment=text)
+        except ConnectFailed as error:
+            self._refused(error.message, client)
             near[1].transport.abort()
             return
         try:
             server = _end(far[1], "peername", 1)
             name = self._to.host if self._to.host != server[0] else ""
             line = self._recording.connect(client, server, time.time_ns(), name=name, comment=self._comment())
+            self._reported = ""
             await self._both(near, far, line)
         finally:
             for _, writer in (near, far):
                 writer.close()
+
+    def _refused(self, reason: str, client: Host) -> None:
+        """Report and record that there is no connection to the server."""
+        self.unconnected += 1
+        if self._report is not None and reason != self._reported:
+            self._report(reason)
+        self._reported = reason
+        line = self._recording.connect(client, (_LOCAL, self._to.port or 1), time.time_ns(), comment=reason)
+        line.reset(False, time.time_ns())
 
     async def _both(self, near: _Streams, far: _Streams, line: Line) -> None:
         """Relay both directions until both have ended or one has failed."""
@@ -163,6 +180,7 @@ class RecordingProxy:
         return True
 
     async def _connect(self) -> _Streams:
+        """Connect to the server. Raises ConnectFailed."""
         address, options = self._to, dict[str, Any](limit=LARGEST)
         name = ""
         if address.carrier.secure:
@@ -178,7 +196,7 @@ class RecordingProxy:
         except OSError as error:
             if type(error).__module__ == "ssl":
                 raise refusal(error, address, name) from error
-            raise
+            raise ConnectFailed(why_not(address, error)) from error
 
     def _comment(self) -> str:
         plain = [side for side, one in (("client", self._listen), ("server", self._to)) if one.carrier.secure]

@@ -23,6 +23,8 @@ CAUSES: Final = {
     "lease": "the requester waited for a lease",
 }
 "The causes of stalls, in words."
+_RESET: Final = {"content": "no data", "closing": "rst"}
+"A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -66,7 +68,8 @@ class Summary:
         first, last = pc.min(batch["opened"]).as_py(), pc.max(batch["closed"]).as_py()
         self.first = min((one for one in (self.first, first) if one is not None), default=None)
         self.last = max((one for one in (self.last, last) if one is not None), default=None)
-        for content in batch.filter(pc.is_null(batch["protocol"]))["content"].to_pylist():
+        for row in batch.filter(pc.is_null(batch["protocol"])).select(["content", "closing"]).to_pylist():
+            content = row["content"] + (", reset" if row == _RESET else "")
             self.others[content if content in self.others or len(self.others) < _MOST_KINDS else "other"] += 1
 
     def _stalls(self, batch: pa.RecordBatch) -> None:
