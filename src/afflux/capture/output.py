@@ -41,8 +41,8 @@ _FLUSH_BYTES: Final = 0x200_0000
 
 
 class OutputRefused(Invalid, ValueError):
-    """The directory cannot be replaced: it is no directory, has other files, or tables of another version. Or a table
-    cannot be distributed by a column, which has too many values."""
+    """The output cannot be replaced: a directory has other files or tables of another version, or a file is no page. Or
+    a table cannot be distributed by a column, which has too many values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,10 @@ class _Page:
     def _credit(self) -> Markup:
         figures = list(self._credit_figures())
         if not figures:
-            return Markup("<p>No credit was granted.</p>\n")
+            lines = (line for ladder in self._found.details.ladders.values() for line in ladder.credit.values())
+            known = any(line.points for line in lines)
+            one = "The capture has one grant of each stream, and nothing after it."
+            return fill("<p>{text}</p>\n", text=one if known else "No credit was granted.")
         legend = Markup(
             '<p class="legend"><span><i class="line granted"></i>granted</span><span><i class="line used"></i>sent'
             "</span> <span>Shaded: stalled, in the colour of its cause. Below: credit left.</span></p>\n"
