@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,30 @@ def on_a_terminal(*words: str) -> str:
         assert process.stderr is not None
         assert process.stderr.read() == b"" and process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("output", ["", "json", "csv", "html"])
+def test_what_is_not_there_is_told(capture: Path, tmp_path: Path, output: str) -> None:
+    out = tmp_path / "report.html"
+    form = {"": [], "html": ["--html", str(out)]}.get(output, ["-o", output])
+    (conn,) = [row["conn"] for row in shown(capture) if row["table"] == "streams"]
+    for words, text in (
+        (["--conn", "Ctypo"], "no connection Ctypo of 2"),
+        (["--stream", "9"], "no stream 9 of 1"),
+        (["--stream", "9", "--conn", conn], f"no stream 9 in {conn} of 1"),
+        (["--where", "type == LEASE"], "no frame that --where selects of 7"),
+    ):
+        ran = here("inspect", str(capture), *words, *form)
+        assert (ran.code, ran.errors) == (1, f"afflux: {text}\n")
+        rows = ran.out.splitlines() if output == "" else json.loads(ran.out or "[]") if output == "json" else ran.out
+        connections = 3 - len(words) // 2 if output in ("", "json") and words[0] == "--stream" else 0
+        assert len(rows) == connections
+    assert not out.exists()
+    assert here("inspect", str(capture), "--conn", conn, "--stream", "1").code == 0
+
+
+def shown(capture: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in here("inspect", str(capture)).out.splitlines()]
 
 
 def test_connections_that_were_reset_before_they_had_data(tmp_path: Path) -> None:

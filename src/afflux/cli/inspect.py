@@ -12,7 +12,7 @@ from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
-from afflux.cli.inspecting import Rows, captures, directory
+from afflux.cli.inspecting import NothingSelected, Rows, captures, directory
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
@@ -113,21 +113,27 @@ def _print(rows: Rows, chosen: Format, table: str) -> None:
     single = table or ("" if chosen in (Format.json, Format.ndjson) else "streams")
     texts = chosen in (Format.json, Format.ndjson)
     shown, count = (None if texts else printer(chosen)), 0
-    for name, batch in rows.of((single,) if single else _SHOWN):
-        for row in batch.to_pylist():
-            made = row if single else {"table": name, **row}
-            text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
-            if shown is not None:
-                shown.item(Payload(text.encode()))
-            elif chosen is Format.json:
-                sys.stdout.write(("[\n" if count == 0 else ",\n") + text)
-            else:
-                sys.stdout.write(text + "\n")
-            count += 1
+    missing: NothingSelected | None = None
+    try:
+        for name, batch in rows.of((single,) if single else _SHOWN):
+            for row in batch.to_pylist():
+                made = row if single else {"table": name, **row}
+                text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
+                if shown is not None:
+                    shown.item(Payload(text.encode()))
+                elif chosen is Format.json:
+                    sys.stdout.write(("[\n" if count == 0 else ",\n") + text)
+                else:
+                    sys.stdout.write(text + "\n")
+                count += 1
+    except NothingSelected as error:
+        missing = error
     if shown is not None:
         shown.end()
-    elif chosen is Format.json:
+    elif chosen is Format.json and (count or missing is None):
         sys.stdout.write("\n]\n" if count else "[]\n")
+    if missing is not None:
+        raise missing
 
 
 def _plain(value: Any) -> str:
