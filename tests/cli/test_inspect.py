@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import os
 import pty
 import subprocess
@@ -19,7 +21,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.tlspeers import Certificates, TlsTalk
-from tests.capture.writing import ACK, FIN, RST, Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Talk, pcap, pcapng
 from tests.cli.running import afflux, here
 
 SAID = [
@@ -77,6 +79,23 @@ def test_what_is_not_there_is_told(capture: Path, tmp_path: Path, output: str) -
 
 def shown(capture: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in here("inspect", str(capture)).out.splitlines()]
+
+
+@pytest.mark.parametrize("command", ["inspect", "decode"])
+def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path, command: str) -> None:
+    whole = capture.read_bytes()
+    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first"
+    for data, text in (
+        (b"", "the file is empty"),
+        (lzma.compress(whole), compressed.format("xz")),
+        (bz2.compress(whole), compressed.format("bzip2")),
+        (pcapng(packets(SAID))[:10], "a pcapng file begins with 28 bytes, and this one has 10"),
+        (pcapng(packets(SAID))[:8] + bytes(20), "the byte-order magic of the first section is 00000000"),
+    ):
+        path = tmp_path / "other"
+        path.write_bytes(data)
+        ran = here(command, str(path))
+        assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {path}: {text}\n")
 
 
 def test_connections_that_were_reset_before_they_had_data(tmp_path: Path) -> None:

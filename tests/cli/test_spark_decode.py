@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 from collections import Counter
 from operator import itemgetter
@@ -95,6 +96,18 @@ def packed(ours: bytes, *theirs: bytes) -> bytes:
     talk = Talk()
     packets = [*talk.open(), *talk.send(True, ours)]
     return pcap([*packets, *(one for data in theirs for one in talk.send(False, data)), *talk.close()])
+
+
+def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tmp_path: Path) -> None:
+    xz = capture.with_name("two.pcap.xz")
+    xz.write_bytes(lzma.compress(capture.read_bytes()))
+    for where in (capture.parent, capture.parent / "*"):
+        ran = decode(str(where), "--out", str(tmp_path / "out"))
+        assert (ran.code, ran.errors.count("\n")) == (0, 1)
+        assert f"{xz} is compressed with xz, and only gzip and zstd are read: passed over\n" in ran.errors
+    ran = decode(str(xz), "--out", str(tmp_path / "out"))
+    told = f"afflux: {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+    assert (ran.code, ran.out, ran.errors) == (1, "", told)
 
 
 def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
