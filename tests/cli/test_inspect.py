@@ -98,6 +98,22 @@ def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path,
         assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {path}: {text}\n")
 
 
+def test_a_long_text_is_wrapped(tmp_path: Path) -> None:
+    """And a connection that is not decoded has no stream."""
+    route = "".join(f"part{number}." for number in range(30))
+    said = [(0, True, SETUP + asks(1, 1, metadata=compose(route=route))), (1, False, item(1) + complete(1))]
+    late = Talk(client=("10.0.0.1", 50_000))
+    path = tmp_path / "long.pcap"
+    path.write_bytes(pcap([*packets(said), *late.send(True, asks(1)), *late.send(False, item(1)), *late.close()]))
+    text = on_a_terminal("inspect", str(path))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80 and "…" not in text
+    assert "".join(text.split()).count(route) == 2  # of a stall and of a stream
+    assert "    Spp" in lines
+    assert "  undecoded 1 connection" in lines
+    assert "stream None" not in text and "stream -1" not in text
+
+
 def test_connections_that_were_reset_before_they_had_data(tmp_path: Path) -> None:
     found = []
     for port, last in ((50_001, RST | ACK), (50_002, RST | ACK), (50_003, FIN | ACK)):
@@ -213,6 +229,9 @@ def test_the_key_log_and_the_copy_that_counts(tmp_path: Path) -> None:
         return [json.loads(line)["protocol"] for line in ran.out.splitlines()]
 
     assert protocols() == [None]
+    hint = "  --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names\n"
+    assert hint in on_a_terminal("inspect", str(path))
+    assert hint not in on_a_terminal("inspect", str(path), "--keylog", str(tmp_path / "keys.log"))
     assert protocols("--keylog", str(tmp_path / "keys.log")) == ["rsocket"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.core.dissect import escaped
@@ -25,6 +26,8 @@ CAUSES: Final = {
 "The causes of stalls, in words."
 _RESET: Final = {"content": "no data", "closing": "rst"}
 "A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
+_MOST_LINES: Final = 8
+"Lines that a long text takes: a route, a reason, contents."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -132,12 +135,15 @@ def _head(summary: Summary) -> Iterator[str]:
     if not summary.causes and tallies["streams"]:
         yield "  no stalls"
     for (rule, kind), count in summary.rules.most_common(summary.top):
-        yield _fit(f"  {kind:<9} {_count(count, 'frame' if kind != 'damaged' else 'file')}: {rule}")
+        what = {"damaged": "file", "undecoded": "connection"}.get(kind, "frame")
+        yield _fit(f"  {kind:<9} {_count(count, what)}" + (f": {rule}" if rule != kind else ""))
     if not summary.rules and tallies["frames"]:
         yield "  no broken rules"
     if summary.others:
         others = ", ".join(f"{count} {escaped(content)}" for content, count in summary.others.most_common(summary.top))
         yield _fit(f"  not decoded: {others}")
+    if any(content.startswith("encrypted") and "key log" not in content for content in summary.others):
+        yield "  --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names"
 
 
 def _stalls(summary: Summary) -> Iterator[str]:
@@ -160,14 +166,19 @@ def _violations(summary: Summary) -> Iterator[str]:
         return
     yield _title("Broken rules, the first ones", len(rows), summary.tallies["violations"])
     for row in rows:
-        place = f" at {row['offset']}" if row["offset"] is not None else ""
-        where = f"{row['conn']} {row['dir'] or ''} stream {row['stream']}{place}"
-        if row["conn"] is None:
-            where = escaped(row["file"] or "")
+        where = _where(row) if row["conn"] is not None else escaped(row["file"] or "")
         yield _fit(f"{escaped(row['rule'] or ''):<8}  {_clock(row['ts'])} {where}")
         yield _fit(f"          {escaped(row['reason'] or '')}")
         if row["expected"]:
             yield _fit(f"          right: {escaped(row['expected'])}")
+
+
+def _where(row: dict[str, Any]) -> str:
+    """Return the place of a frame that broke a rule, or the connection if it is none."""
+    direction = f" {row['dir']}" if row["dir"] else ""
+    stream = f" stream {row['stream']}" if row["stream"] is not None and row["stream"] >= 0 else ""
+    place = f" at {row['offset']}" if row["offset"] is not None else ""
+    return f"{row['conn']}{direction}{stream}{place}"
 
 
 def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
@@ -183,8 +194,12 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
             f"{row['conn']:<12} {row['requester']}{row['stream']:<7}{row['kind'][:7]:<8}{_short(row['items_in']):>9}"
             f"{_short(row['items_out']):>5}{credit[0]:>8}{credit[1]:>5}  {row['ended']:<11}{longest}"
         )
-        route = f"{escaped(row['route'])}  " if row["route"] else ""
-        yield _fit(f"    {route}{escaped(row['history'])}") if not detailed else f"    {route}{escaped(row['history'])}"
+        route, history = escaped(row["route"] or ""), escaped(row["history"])
+        if not route or (not detailed and len(route) + len(history) > WIDTH - 6):
+            yield from ([_fit(f"    {route}")] if route else [])
+            yield f"    {history}"
+        else:
+            yield f"    {route}  {history}"
 
 
 def _connections(summary: Summary) -> Iterator[str]:
@@ -196,7 +211,7 @@ def _connections(summary: Summary) -> Iterator[str]:
     for row in rows:
         yield _fit(f"{row['conn']} {row['client']} > {row['server']} {row['content']}")
         lost = f", {_size(row['lost_bytes'])} lost" if row["lost_bytes"] else ""
-        again = f", {_size(row['repeated_bytes'])} again" if row["repeated_bytes"] else ""
+        again = f", {_size(row['repeated_bytes'])} sent again" if row["repeated_bytes"] else ""
         when = f"{_clock(row['opened'])}{_span(row['opened'], row['closed'])}, {row['closing']}"
         octets = f"> {_size(row['client_bytes'])}, < {_size(row['server_bytes'])}{lost}{again}"
         yield _fit(f"    {when}; {octets}; {_count(row['streams'], 'stream')}")
@@ -212,7 +227,12 @@ def _title(text: str, shown: int, all: int) -> str:
 
 
 def _fit(text: str) -> str:
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    """Wrap a line; what is beyond ``_MOST_LINES`` is left out."""
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    lines = wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES - 1 :] = [lines[_MOST_LINES - 1][: WIDTH - 1] + "…"]
+    return "\n".join(lines)
 
 
 def _count(count: int, word: str) -> str:
