@@ -11,6 +11,7 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +168,41 @@ def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
     what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
     with pytest.raises(TailFailed, match=r"Spark.s JVM has ended, .*; the same command continues"):
         follow(Gone(), what, print, int)  # type: ignore[arg-type] # a double
+
+
+class Starting(Gone):
+    """A session, and all that it returns; its query starts, and ends at the fourth look."""
+
+    recentProgress = ()  # noqa: N815 -- Spark's name
+    states = ("Initializing sources", "Initializing sources", "Getting offsets from X", "Stopped")
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+        self.looks = 0
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"message": self.states[self.looks - 1], "isTriggerActive": True, "isDataAvailable": False}
+
+    def awaitTermination(self, seconds: float) -> bool:
+        self.clock[0] *= 2
+        self.looks += 1
+        return self.looks == 4
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_query_that_starts_tells_what_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [5.0], list[Any]()
+    monkeypatch.setattr("afflux.spark.tail.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
+    follow(Starting(clock), what, told.append, int)  # type: ignore[arg-type] # a double
+    assert [one.cause for one in told[:3]] == [
+        "Spark is starting the query: Initializing sources",
+        "Spark is starting the query: Initializing sources",
+        "the query waits for the first answer of the server (see the log above)",
+    ]
 
 
 def test_a_text_that_only_introduces_the_reason_is_completed() -> None:

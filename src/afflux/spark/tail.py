@@ -58,6 +58,8 @@ _CREATED = f"{0:020}.json"
 _JVM_ENDED = (
     "Spark's JVM has ended, for example by a signal to all processes of the command; the same command continues"
 )
+_ASKS = "Getting offsets"
+"How the status of a query begins while its source finds the end of a batch."
 _UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -352,7 +354,10 @@ class _Watch:
         if outage := self._latest.get("reconnecting"):
             return f"the server is away: {outage}"
         if not self._latest and self.last < 0:
-            return "the query is starting, or waits for the first answer of the server (see the log above)"
+            doing = str(self._query.status["message"])
+            if _ASKS in doing:
+                return "the query waits for the first answer of the server (see the log above)"
+            return f"Spark is starting the query: {doing}"
         if _busy(self._query):
             return "one is running; Spark or the table is slow, or a task waits for the server (see the log above)"
         return "the stream has no new items"
