@@ -68,7 +68,7 @@ __all__ = ["breaks", "concerns", "incomplete", "loses", "never_began", "sees", "
 @compiled
 def unsure(conns: Table, conn: int) -> bool:
     """Whether frames are missing that may have changed what is known of a connection."""
-    return bool(conns[conn, GAPS] or conns[conn, SEEN] & 1)
+    return bool(conns[conn, GAPS] or conns[conn, SEEN])
 
 
 @compiled

@@ -27,6 +27,7 @@ from afflux.capture.ledger_columns import (
     K_SESSION,
     K_UNKNOWN,
     LOCAL,
+    NEVER,
     NUMBER,
     OCTETS,
     PEER,
@@ -87,6 +88,14 @@ def unseen(rows: Table, conns: Table, row: int) -> bool:
 
 
 @compiled
+def _ungranted(rows: Table, conns: Table, row: int, side: int) -> bool:
+    """Whether credit of a stream may be missing that a side has granted; with rations, at the beginning."""
+    conn = rows[row, CONN]
+    start = NEVER + 1 if conns[conn, TRAITS] & OCTETS else rows[row, FIRST]
+    return incomplete(conns, conn, side, start)
+
+
+@compiled
 def answers(rows: Table, conns: Table, row: int, time: int) -> None:
     """The requester gets an answer. When the first one came is unknown if one may be missing."""
     if rows[row, ANSWERED] == -1:
@@ -98,7 +107,7 @@ def note_credit(
     rows: Table, conns: Table, credit: Table, counts: Column, row: int, way: int, event: int, n: int, frame: int
 ) -> None:
     """Note an event of the credit of one direction, if it needs credit, and if all of it was seen."""
-    if rows[row, GRANTED + way] < 0 or _lossy(rows, conns, row, 0) or _lossy(rows, conns, row, 1):
+    if rows[row, GRANTED + way] < 0 or _ungranted(rows, conns, row, 0) or _ungranted(rows, conns, row, 1):
         return
     at = counts[1]
     credit[at, 0], credit[at, 1] = rows[row, CONN], rows[row, STREAM]
@@ -140,7 +149,7 @@ def flows(
     needs = rows[row, GRANTED + way] >= 0
     cause = PRODUCER
     if needs and rows[row, USED + way] >= rows[row, GRANTED + way]:
-        cause = UNSURE if _lossy(rows, conns, row, 1 - sender) else PEER
+        cause = UNSURE if _ungranted(rows, conns, row, 1 - sender) else PEER
     elif (needs and _lossy(rows, conns, row, sender)) or (kind == K_UNKNOWN and conns[conn, TRAITS] & CREDIT):
         cause = UNSURE
     elif 2 * (held - rows[row, BLOCKED + way]) >= gap:
@@ -254,13 +263,15 @@ def grants(
         breaks(conns, wrong, counts, conn, frame, B_DIRECTION, kind, way, 1)
         return
     granted = rows[row, GRANTED + way]
-    if granted < 0 or rows[row, DONE + way]:
+    if rows[row, DONE + way] or (granted < 0 and kind != K_UNKNOWN):
         return
-    if rows[row, USED + way] >= granted:
+    if granted < 0 or rows[row, USED + way] >= granted or _lossy(rows, conns, row, 1 - frames[frame, SIDE]):
         if not opens:
             held = frames[frame, HELD + 1 - frames[frame, SIDE]]
             flows(rows, conns, stalls, counts, row, way, frames[frame, TIME], held, frames[frame, TYPE], least)
         starts(rows, conns, frames, frame, row, way)
+    if granted < 0:
+        return
     rows[row, GRANTED + way] = granted + n if granted < 0x7FFFFFFFFFFFFFFF - n else 0x7FFFFFFFFFFFFFFF
     if n or opens:
         note_credit(rows, conns, credit, counts, row, way, GRANTS, n, frame)

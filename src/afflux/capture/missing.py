@@ -48,9 +48,12 @@ def ahead(a: int, b: int) -> int:
 
 
 def expected(entry: Entry | None) -> tuple[int, int]:
-    """Return the sequence numbers of the next bytes of both directions, the falling one first; -1 where unknown."""
+    """Return the sequence numbers of the next bytes of both directions, the falling one first; -1 where unknown. A SYN
+    and a FIN count as a byte."""
     if isinstance(entry, Connection):
-        return entry.halves[False].expected, entry.halves[True].expected
+        falling, rising = ((half.expected + half.ended) & 0xFFFF_FFFF if half.expected >= 0 else -1
+                           for half in (entry.halves[False], entry.halves[True]))  # fmt: skip
+        return falling, rising
     if not isinstance(entry, Opening) or entry.closed:
         return -1, -1
     falling, rising = ((seq + 1) & 0xFFFF_FFFF if seq >= 0 else -1 for seq in entry.initial)
@@ -112,8 +115,7 @@ def missing(entry: Entry | None, row: Row, ignored: tuple[bool, bool]) -> Missin
     if ignored[other] or not flags & ACK or known[other] < 0:
         return None
     size = ahead(ack, known[other])
-    # a FIN counts as one byte, and may be what is missing
-    return _bounded(entry, bool(other), known[other], size) if 1 < size <= FARTHEST else None
+    return _bounded(entry, bool(other), known[other], size) if 0 < size <= FARTHEST else None
 
 
 def _bounded(entry: Entry | None, rising: bool, first: int, size: int) -> Missing:
@@ -140,21 +142,24 @@ def verdict(
         final: no segments follow.
 
     Returns:
-        The place of the segment with the first missing byte, and 0. Or -1, and the number of bytes that are lost, 0 if
+        The place of the segment with the first missing byte, and 0; the place after the last segment if it may be a FIN
+        that is missing. Or -1, and the number of bytes that are lost, 0 if
         later segments must be known.
     """
     rising, first, size = gap
     since, waiting, pieces, acknowledged = rows[numbers[place]][0], 0, 0, False
+    lone = size == 1 and rows[numbers[place]][8] != rising
     answered = expected(entry)[not rising] >= 0
     for number in range(place, len(numbers)):
         time, _, seq, ack, flags, _, length, cut, way = rows[numbers[number]]
         if flags & RST or (flags & SYN and not _repeats(entry, bool(way), seq)):
-            return -1, size
+            return (len(numbers), 0) if lone else (-1, size)
         if way == rising:
-            begin, total = ahead(seq, first), length + cut
+            begin, total = ahead(seq, first), length + cut + (flags & FIN != 0)
             if begin <= 0 < begin + total:
                 return number, 0
-            if 0 < begin < size and (total or flags & FIN):
+            lone &= begin <= 0
+            if 0 < begin < size and total:
                 size = begin
         else:
             answered = True
@@ -163,8 +168,8 @@ def verdict(
         pieces += length > 0
         full = waiting > limits.capture_flow_bytes or pieces > limits.capture_holes
         if full or (time - since >= WAIT and (acknowledged or not answered)):
-            return -1, size
-    return -1, size if final else 0
+            return (len(numbers), 0) if lone else (-1, size)
+    return (len(numbers), 0) if lone and final else (-1, size if final else 0)
 
 
 def _repeats(entry: Entry | None, rising: bool, seq: int) -> bool:

@@ -146,8 +146,8 @@ class Analysis:
     def _followed(self, frames: Frames) -> Tables:
         """Return the rows that the frames of a batch of packets bring."""
         flows = self.batches.flows
-        packets = flows.packets
-        held = self._windows.take(packets, flows.segments, flows.flow, flows.keys)
+        packets, found = flows.packets, flows.segments
+        held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
         numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
         return self._tables(frames, numbers, held, final=False)
 
@@ -202,7 +202,7 @@ class Analysis:
                     numbers=numbers,
                     payload=self._payload,
                     dictionaries=self._dictionaries,
-                )  # fmt: skip
+                )
             ]
         findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
