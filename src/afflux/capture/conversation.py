@@ -218,7 +218,8 @@ class Conversation:
             self._undecrypted(packet)
             return
         if not self.settled:
-            self._other(Content.MID_STREAM, "bytes are missing before the protocol was recognized")
+            cut = self.connection.halves[rising].counts.cut
+            self._other(Content.MID_STREAM, "packets are cut short (snap length)" if cut else "first bytes are missing")
             return
         side = self._sides.get(rising)
         if side is not None:

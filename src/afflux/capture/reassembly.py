@@ -47,6 +47,8 @@ class Counts:
     "Gaps."
     lost: int = 0
     "Bytes in gaps."
+    cut: int = 0
+    "Bytes in gaps that packets of the capture had: a snap length has cut them off."
     strays: int = 0
     "Segments far outside the window."
 
@@ -166,6 +168,7 @@ class Half:
     def _delivered(self, data: bytes, cut: int) -> list[Delivery]:
         self.advance(len(data))
         found: list[Delivery] = [data] if data else []
+        self.counts.cut += cut
         return found + self._gap(cut) if cut else found
 
     def _insert(self, at: int, data: bytes, cut: int) -> None:

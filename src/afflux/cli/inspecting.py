@@ -71,6 +71,8 @@ class Rows:
         "The keys of the selected streams, and their connections."
         self.broken = 0
         "Broken rules."
+        self.torn = 0
+        "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
         if where is not None:
@@ -79,7 +81,7 @@ class Rows:
     def of(self, tables: Iterable[str]) -> Batches:
         """Yield rows of some tables; each with the table's name."""
         wanted = frozenset(tables)
-        self.broken = 0
+        self.broken = self.torn = 0
         for name, batch in self._source(wanted | {"violations"}):
             kept = self._filtered(batch)
             if name == "violations":
@@ -136,6 +138,7 @@ class Rows:
 
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
+        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(["lost", "cut"]))).as_py() or 0
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
 
