@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from afflux.capture.places import captures_in
+from afflux.capture.schemas import TABLES
+from afflux.capture.units import Decoding, units_of
+from afflux.core.limits import Limits
 from afflux.protocols.jmux import frames as jmux
 from afflux.protocols.limit import frames as limit
 from afflux.protocols.reactivesocket import frames as old
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
-from tests.capture.tabling import SETUP, Said, Tables, asks, brief, complete, grant, item, packets, tables, told
-from tests.capture.writing import CLIENT, Packet, Talk, pcap
+from tests.capture.tabling import SETUP, Said, Tables, asks, brief, complete, grant, item, packets, tables
+from tests.capture.writing import ACK, PSH, Packet, Talk, pcap
 from tests.cli.test_decode import BOTH
 
 STALL_S = 0.2
@@ -24,7 +28,8 @@ def _rsocket() -> list[Said]:
     request = wire.RequestResponse(stream=3, data=b"q").encode(prefixed=True)
     channel = wire.RequestChannel(stream=5, initial_n=1, data=b"a").encode(prefixed=True)
     return [
-        (0, True, SETUP), (0, True, asks(1, 2)), (0.3, False, item(1)), (0.01, False, item(1)), (0.5, True, grant(1, 3)),
+        (0, True, SETUP), (0, True, asks(1, 2)),
+        (0.3, False, item(1)), (0.01, False, item(1)), (0.5, True, grant(1, 3)),
         (0.3, False, item(1, bytes(40))), (0.01, True, request), (0.01, False, item(1)),
         (0.4, False, item(3, complete=True)), (0.01, True, channel), (0.01, False, grant(5, 2)), (0.3, True, item(5)),
         (0.01, False, item(5)), (0.3, False, complete(5)), (0.01, True, complete(5)), (0.01, True, grant(1, 9)),
@@ -109,22 +114,18 @@ def _captures(protocol: str) -> tuple[list[Packet], Tables]:
     return sent, tables(pcap(sent), stall_s=STALL_S)
 
 
-def _losses() -> Iterator[tuple[str, int]]:
-    for protocol in TALKS:
-        yield from ((protocol, number) for number in range(len(packets(TALKS[protocol]()))))
-
-
 @pytest.mark.parametrize("protocol", TALKS)
 def test_the_whole_captures_have_stalls_and_break_no_rule(protocol: str) -> None:
     _, whole = _captures(protocol)
-    assert "violations" not in whole and whole.get("stalls") or protocol == "limit"
+    assert "violations" not in whole
+    assert whole.get("stalls") or protocol == "limit"
     assert whole["connections"][0]["lost_bytes"] == 0
 
 
 @pytest.mark.parametrize("protocol", TALKS)
 @pytest.mark.parametrize("size", [1_448, 7])
 def test_each_packet_in_turn_may_be_missing(protocol: str, size: int) -> None:
-    """Size: the bytes of data in a packet; with few, packets contain parts of frames."""
+    """``size`` is the bytes of data in a packet; if they are few, packets contain parts of frames."""
     talk, sent = Talk(), list[Packet]()
     sent += talk.open()
     for pause, client, data in TALKS[protocol]():
@@ -152,3 +153,125 @@ def test_one_direction(protocol: str, client: bool) -> None:
     assert "stalls" not in found
     _proven(found, whole)
     assert found["connections"][0]["one_way"] and found["connections"][0]["lost_bytes"] == 0
+
+
+@pytest.mark.parametrize("protocol", TALKS)
+def test_frames_after_a_gap_have_the_time_of_their_packet(protocol: str) -> None:
+    sent, _ = _captures(protocol)
+    whole = tables(pcap(sent), tables=["frames"])["frames"]
+    times = {(one["dir"], one["offset"]): one["ts"] for one in whole}
+    for number in range(3, len(sent)):
+        found = tables(pcap([*sent[:number], *sent[number + 1 :]]), tables=["frames"]).get("frames", [])
+        right = [one for one in found if one["error"] is None]
+        assert [one["ts"] for one in right] == [times[one["dir"], one["offset"]] for one in right]
+
+
+def _rows(found: Tables) -> dict[str, list[str]]:
+    return {name: sorted(map(repr, rows)) for name, rows in found.items() if rows}
+
+
+@pytest.mark.parametrize("protocol", TALKS)
+def test_batches_and_groups_give_the_same_tables(protocol: str, tmp_path: Path) -> None:
+    """A loss may be known only from a later batch, whichever packets a batch has."""
+    sent, _ = _captures(protocol)
+    path = tmp_path / "lossy.pcap"
+    for number in range(3, len(sent), 2):
+        file = pcap([*sent[:number], *sent[number + 1 :]])
+        whole = _rows(tables(file, tables=TABLES, stall_s=STALL_S))
+        assert _rows(tables(file, tables=TABLES, stall_s=STALL_S, chunk=300)) == whole
+        path.write_bytes(file)
+        decoding, named = Decoding(stall_s=STALL_S), dict[str, list[dict[str, Any]]]()
+        units = units_of(captures_in([str(path)]), Limits.server(), index_dir=tmp_path)
+        for name, batch in (one for unit in units for one in decoding.of(unit)):
+            named.setdefault(name, []).extend(
+                {**row, "file": ""} if "file" in row else row for row in batch.to_pylist()
+            )
+        assert _rows(named) == whole
+
+
+def _lossy(lost: int, *said: Said) -> Tables:
+    """The tables of a connection without the packet with the data of one who speaks."""
+    sent = packets(said)
+    carrying = [number for number, one in enumerate(sent) if len(one.data) > 54]
+    del sent[carrying[lost]]
+    return tables(pcap(sent), stall_s=STALL_S)
+
+
+def test_a_loss_at_the_end_of_a_direction() -> None:
+    """The FIN, or the acknowledgement of the other side, counts the bytes before it."""
+    said = [(0, True, SETUP + asks(1)), (0, False, item(1)), (0.3, False, item(1) + complete(1))]
+    found = _lossy(2, *said)
+    assert brief(found["connections"], "lost_bytes", "violations") == [(22, 0)]
+    assert brief(found["streams"], "ended", "items_in", "stalls") == [("unknown", 1, 0)]
+    assert brief(found["violations"], "kind", "rule", "dir") == [("lost", "lost", "<")]
+
+
+def test_what_was_acknowledged_before_it_is_in_the_capture_is_not_lost() -> None:
+    """A capture of several queues has packets out of order."""
+    said = [(0, True, SETUP + asks(1)), (0, False, item(1)), (0.3, False, item(1) + complete(1))]
+    sent = packets(said)
+    whole = tables(pcap(sent), stall_s=STALL_S)
+    for number in range(3, len(sent) - 3):
+        swapped = [*sent[:number], sent[number + 1], sent[number], *sent[number + 2 :]]
+        found = tables(pcap(swapped), stall_s=STALL_S)
+        assert "violations" not in found and found["connections"][0]["lost_bytes"] == 0
+        assert brief(found["streams"], "ended", "items_in") == brief(whole["streams"], "ended", "items_in")
+
+
+def test_bytes_that_are_sent_again_within_a_second_are_not_lost() -> None:
+    talk = Talk()
+    sent = [*talk.open(), *talk.send(True, SETUP + asks(1))]
+    data = item(1) + complete(1)
+    late = talk.packet(False, 0, data[:9], ACK | PSH)
+    sent.append(talk.packet(False, 9, data[9:], ACK | PSH))
+    talk.time += 800_000_000
+    talk.sent[False] += data
+    sent += [Packet(late.data, talk.time), *talk.close()]
+    found = tables(pcap(sent))
+    assert brief(found["connections"], "lost_bytes") == [(0,)]
+    assert brief(found["streams"], "ended", "items_in") == [("complete", 1)]
+
+
+def test_a_lost_grant_breaks_no_rule_and_ends_what_is_told_of_credit() -> None:
+    found = _lossy(
+        2, (0, True, SETUP + asks(1, 1)), (0, False, item(1)), (0.3, True, grant(1, 5)), (0.3, False, item(1)),
+        (0.5, False, item(1)), (0.3, False, complete(1)),
+    )  # fmt: skip
+    assert brief(found["violations"], "kind") == [("lost",)]
+    assert "stalls" not in found
+    assert brief(found["streams"], "ended", "items_in", "granted_in") == [("complete", 3, 1)]
+    assert {one["event"] for one in found["credit"]} == {"grant", "empty"}
+
+
+def test_a_cut_item_hides_the_causes_of_later_stalls() -> None:
+    """It may have used the last credit."""
+    said = [(0, True, SETUP + asks(1)), (0, False, item(1, bytes(3_000))), (0.1, False, item(1)), (0.5, False, item(1))]
+    assert brief(tables(pcap(packets(said)), stall_s=STALL_S)["stalls"], "cause") == [("producer",)]
+    found = _lossy(2, *said)
+    assert brief(found["violations"], "kind", "stream") == [("lost", 1)]
+    assert brief(found["stalls"], "cause") == [("unknown",)]
+
+
+def test_a_lost_request_leaves_a_stream_of_unknown_kind() -> None:
+    found = _lossy(1, (0, True, SETUP), (0, True, asks(1)), (0, False, item(1)), (0, False, complete(1)))
+    assert brief(found["streams"], "stream", "kind", "items_in") == [(1, "unknown", 1)]
+
+
+def test_a_frame_in_which_a_connection_is_reset_is_cut_not_lost() -> None:
+    talk = Talk()
+    sent = [*talk.open(), *talk.send(True, SETUP + asks(1)), talk.packet(False, 0, item(1)[:9], ACK | PSH)]
+    sent.append(talk.packet(False, 9, flags=0x14))
+    found = tables(pcap(sent))
+    assert brief(found["violations"], "kind", "rule") == [("cut", "cut")]
+    assert brief(found["connections"], "lost_bytes", "closing") == [(0, "rst")]
+
+
+def test_an_absent_first_answer_has_no_time() -> None:
+    found = _lossy(1, (0, True, SETUP + asks(1)), (0.1, False, item(1)), (0.1, False, item(1)), (0, False, complete(1)))
+    assert brief(found["latencies"], "first_s", "ended") in ([(None, "complete")], [(None, "unknown")])
+
+
+def test_a_snap_length_is_named() -> None:
+    sent = [one.cut(60) for one in packets([(0, True, SETUP + asks(1)), (0, False, item(1, bytes(99)))])]
+    (row,) = tables(pcap(sent))["connections"]
+    assert row["content"] == "mid-stream, not decoded (packets are cut short (snap length))"

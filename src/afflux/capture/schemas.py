@@ -198,7 +198,8 @@ VIOLATIONS: Final = (
         "kind",
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
-        "`cut` (the connection or the capture ends within the frame), `damaged` (the file) or `undecoded` (a connection that is not decoded).",
+        "`cut` (the connection or the capture ends within the frame), "
+        "`damaged` (the file) or `undecoded` (a connection that is not decoded).",
     ),
     _FILE,
     Column("file_offset", "bigint", "The position in the decompressed file, in bytes; null if it is unknown."),

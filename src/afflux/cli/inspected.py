@@ -24,8 +24,8 @@ CAUSES: Final = {
     "unknown": "lost frames would tell why",
 }
 "The causes of stalls, in words."
-NOT_WHOLE: Final = ("lost", "cut")
-"The kinds of violations that are no broken rules: frames that are not whole in the capture."
+NOT_WHOLE: Final = ("lost", "cut", "undecoded")
+"The kinds of violations that are no broken rules: the capture lacks bytes of a frame, or of a connection's beginning."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -169,7 +169,7 @@ def _head(summary: Summary) -> Iterator[str]:
 
 def _losses(summary: Summary) -> Iterator[str]:
     all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind in NOT_WHOLE)
-    yield from _wrong(_rows(summary, "losses"), "Frames that are not whole, the first ones", all_of_them)
+    yield from _wrong(_rows(summary, "losses"), "Not whole in the capture, the first ones", all_of_them)
 
 
 def _stalls(summary: Summary) -> Iterator[str]:

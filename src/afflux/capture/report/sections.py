@@ -108,7 +108,15 @@ class Sections:
         made = [fill('<p class="lead">{line}</p>\n', line=line) for line in lines]
         if cut:
             shown = cut[: self._bounds.violations]
-            heads = [("Count", NUMBER), "Rule", "Frame", "What is missing", "", ("Stream", NUMBER), "Where"]
+            heads: list[str | tuple[str, str]] = [
+                ("Count", NUMBER),
+                "Rule",
+                "Frame",
+                "What is missing",
+                "",
+                ("Stream", NUMBER),
+                "Where",
+            ]
             rows = (self._violation(key, one.count, one.example) for key, one in shown)
             made += [table("Frames that are not whole", heads, rows), self._left_out(len(shown), len(cut), "kinds")]
         return join(made)
