@@ -97,7 +97,7 @@ class FrameBatches:
 
     def take(self, packets: Packets, found: Segments | None = None) -> Frames:
         """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known. The
-        packets of the frames are those of ``flows.packets``."""
+        packets of the frames are those of ``flows.packets``. The garbage collector waits meanwhile (pausing.py)."""
         with uncollected():
             if found is None:
                 found = segments(packets, self.network, checksums=self._checksums)

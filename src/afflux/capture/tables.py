@@ -133,7 +133,8 @@ class Analysis:
         "The time of the last packet, in nanoseconds."
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
-        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known."""
+        """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
+        collector waits meanwhile (pausing.py)."""
         batches = self.batches
         with uncollected():
             found = segments(packets, batches.network) if found is None else found
