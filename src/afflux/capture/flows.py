@@ -29,6 +29,7 @@ _RECENT = 0x4000
 "Delivered bytes of a direction that are remembered, to compare retransmissions with."
 _MOST_CONFLICTS = 1_024
 "Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
+_NEW = (-1, -1)
 _NONE: Ints = np.empty(0, np.int64)
 NO_PACKETS = Packets(PAD, 0, 0, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 "A batch without packets."
@@ -119,7 +120,8 @@ class Flows:
         """Return for each pair of ends whether its segments must be looked at one by one, because bytes may be
         missing."""
         entries = [self._table.get(key) for key in keys]
-        suspect = suspects(found, flow, np.array([expected(entry) for entry in entries], np.int64).ravel())
+        known = [number for entry in entries for number in (_NEW if entry is None else expected(entry))]
+        suspect = suspects(found, flow, np.array(known, np.int64))
         opening = set(flow[found.flags & SYN != 0].tolist())
         for number, entry in enumerate(entries):
             if isinstance(entry, Connection):

@@ -51,8 +51,12 @@ def expected(entry: Entry | None) -> tuple[int, int]:
     """Return the sequence numbers of the next bytes of both directions, the falling one first; -1 where unknown. A SYN
     and a FIN count as a byte."""
     if isinstance(entry, Connection):
-        falling, rising = ((half.expected + half.ended) & 0xFFFF_FFFF if half.expected >= 0 else -1
-                           for half in (entry.halves[False], entry.halves[True]))  # fmt: skip
+        low, high = entry.halves[False], entry.halves[True]
+        falling, rising = low.expected, high.expected
+        if low.end is not None and low.ended:
+            falling = (falling + 1) & 0xFFFF_FFFF
+        if high.end is not None and high.ended:
+            rising = (rising + 1) & 0xFFFF_FFFF
         return falling, rising
     if not isinstance(entry, Opening) or entry.closed:
         return -1, -1
