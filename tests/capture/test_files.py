@@ -9,12 +9,15 @@ import struct
 import tracemalloc
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afflux.capture import Capture, CaptureError, is_capture
+from afflux.capture import pcap as pcap_format
+from afflux.capture.kernels import Boundaries
 from afflux.capture.network import V4
 from afflux.core.limits import Limits
 from tests.capture import writing
@@ -38,6 +41,29 @@ def test_pcap_of_both_byte_orders_and_units(order: str, nano: bool, chunk: int) 
     file = pcap(packets, order=order, nano=nano)
     assert is_capture(file[:4])
     assert rows(file, chunk=chunk) == (expected(packets, 1 if nano else 1_000), None)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("minor", [2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_compiled_kernels_find_the_same_records(
+    order: str, minor: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba", reason='compiled kernels need the extra "fast"')
+    noise, file = random.Random(seed), bytearray(pcap(PACKETS, order=order))
+    struct.pack_into(order + "H", file, 6, minor)
+    if seed:
+        file[noise.randrange(24, len(file))] ^= 1 << noise.randrange(8)
+        del file[noise.randrange(len(file) // 2, len(file)) :]
+    found = []
+    plain, kernels = Boundaries(), Boundaries(0)
+    kernels.find(b"", *[np.zeros(0, np.int64)] * 2, width=3, own=0, mask=0xFF_FFFF, largest=1)
+    for finder in (plain, kernels):
+        assert (finder.records(b"", 0, 0, big=False, swapped=False, most=1) is None) is (finder is plain)
+        monkeypatch.setattr(pcap_format, "SHARED", finder)
+        found += [rows(bytes(file), chunk=chunk) for chunk in (50, 0x8_0000)]
+    assert found == [found[0]] * 4
+    assert seed or len(found[0][0]) == len(PACKETS)
 
 
 @pytest.mark.parametrize("order", "<>")

@@ -402,20 +402,45 @@ def random_talk(seed: int) -> bytes:
 def test_compiled_kernels_do_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason='compiled kernels need the extra "fast"')
     file = random_talk(seed)
+    monkeypatch.setattr(ledger, "is_built", lambda function: False)
     plain = tables(file)
     monkeypatch.setattr(ledger, "FEW", 0)
     assert tables(file) == plain
     assert {"streams", "credit", "stalls", "violations", "latencies", "connections"} <= plain.keys()
 
 
+def batched(file: bytes, chunk: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, batch in analyze(io.BytesIO(file), chunk=chunk):
+        found.setdefault(name, []).extend(map(str, batch.to_pylist()))
+    return found
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_change_nothing(seed: int) -> None:
     file = random_talk(seed)
+    assert batched(file, 300) == batched(file, 1 << 20)
 
-    def rows(chunk: int) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for name, batch in analyze(io.BytesIO(file), chunk=chunk):
-            found.setdefault(name, []).extend(map(str, batch.to_pylist()))
-        return found
 
-    assert rows(300) == rows(1 << 20)
+def test_batches_of_a_single_frame_change_nothing_where_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason='compiled kernels need the extra "fast"')
+    file = pcap(packets([(0, True, SETUP), *((0, True, asks(2 * number + 1)) for number in range(9))], Talk()))
+    monkeypatch.setattr(ledger, "is_built", lambda function: False)
+    expected = batched(file, 1 << 20)
+    monkeypatch.setattr(ledger, "FEW", 0)
+    assert batched(file, 1) == expected
+    assert len(expected["streams"]) == 9
+
+
+def test_many_connections_that_end_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason='compiled kernels need the extra "fast"')
+    talks = [Talk(("10.0.0.1", 20_000 + number)) for number in range(40)]
+    said = SETUP + asks(1) + asks(3)
+    file = pcap([packet for talk in talks for packet in talk.whole(said, item(1))])
+    monkeypatch.setattr(ledger, "is_built", lambda function: False)
+    expected = batched(file, 1 << 20)
+    assert [len(expected[table]) for table in ("connections", "streams")] == [40, 80]
+    monkeypatch.setattr(ledger, "_ROUND", 7)
+    assert batched(file, 1 << 20) == expected
+    monkeypatch.setattr(ledger, "FEW", 0)
+    assert batched(file, 1 << 20) == expected

@@ -110,7 +110,7 @@ def test_a_long_text_is_wrapped(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 80 and "…" not in text
     assert "".join(text.split()).count(route) == 2  # of a stall and of a stream
     assert "    Spp" in lines
-    assert "  undecoded 1 connection" in lines
+    assert "  not decoded: 1 mid-stream" in text
     assert "stream None" not in text and "stream -1" not in text
 
 

@@ -6,7 +6,7 @@ Words that occur in many rows, such as types and flags, are taken from the few d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def batch(
     frames: Frames,
     *,
     file: str | None = None,
+    earlier: Sequence[str] = (),
     numbers: Ints | None = None,
     payload: bool = False,
     dictionaries: bool = False,
@@ -48,7 +49,7 @@ def batch(
         "flags": _flags(frames),
         "error": _errors(frames.errors, count),
         "fields": words(*_distinct(frames.fields, count, "{}", _json)),
-        "file": words([file], np.zeros(count, np.int32)),
+        "file": words(*_files(frames, file, earlier)),
         "packet": pa.nulls(count, pa.int64()) if numbers is None else _numbers(numbers, numbers > 0, pa.int64()),
     }
     for name in NUMBERS:
@@ -64,6 +65,16 @@ def batch(
     if dictionaries:
         return pa.RecordBatch.from_arrays([columns[name] for name in whole.names], whole.names)
     return pa.RecordBatch.from_arrays([columns[name] for name in whole.names], schema=whole)
+
+
+def _files(frames: Frames, file: str | None, earlier: Sequence[str]) -> tuple[list[str | None], npt.NDArray[np.int32]]:
+    """Return the names of files, and the number of each frame's file."""
+    names: dict[str | None, int] = {file: 0}
+    numbers = np.array([names.setdefault(name, len(names)) for name in earlier], np.int32)
+    found = np.zeros(len(frames), np.int32)
+    first = np.flatnonzero((frames.packet >= 0) & (frames.packet < len(earlier)))
+    found[first] = numbers[frames.packet[first]]
+    return list(names), found
 
 
 def _valid(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:

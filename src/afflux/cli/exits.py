@@ -23,6 +23,7 @@ __all__ = [
     "MALFORMED",
     "THRESHOLD",
     "TIMEOUT",
+    "UNDECIDED",
     "USAGE",
     "by_wire_code",
     "code_of",
@@ -36,6 +37,7 @@ USAGE = 2
 TIMEOUT = 3
 HANDSHAKE = 4
 MALFORMED = 5
+UNDECIDED = 6
 OTHER_CODE = 79
 THRESHOLD = 99
 INTERRUPTED = 130

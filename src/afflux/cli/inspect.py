@@ -59,7 +59,9 @@ def inspect(
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a rule was broken.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 5 if a rule was broken, or bytes are lost.")
+    ] = False,
     html: Annotated[str | None, typer.Option("--html", metavar="OUT", help="Write a report to this file.")] = None,
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
@@ -143,13 +145,14 @@ def _plain(value: Any) -> str:
 
 
 def _finish(rows: Rows, strict: bool) -> None:
-    """Exit with 1 for a damaged file, and with 5 under --strict for a broken rule."""
+    """Exit with 1 for a damaged file; under --strict with 5 for a broken rule or a frame that is not whole."""
     for name, text in rows.damaged.items():
         typer.echo(f"afflux: {name}: {text}", err=True)
     if rows.damaged:
         raise typer.Exit(FAILED)
-    if strict and rows.broken:
-        typer.echo(f"afflux: broken rules: {rows.broken}", err=True)
+    if strict and (rows.broken or rows.torn):
+        torn = f"; frames that are not whole: {rows.torn}" if rows.torn else ""
+        typer.echo(f"afflux: broken rules: {rows.broken}{torn}", err=True)
         raise typer.Exit(MALFORMED)
 
 

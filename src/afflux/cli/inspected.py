@@ -22,12 +22,15 @@ CAUSES: Final = {
     "producer": "credit and room, and nothing sent",
     "local": "credit and room, other streams sent",
     "lease": "the requester waited for a lease",
+    "unknown": "lost frames would tell why",
 }
 "The causes of stalls, in words."
 _RESET: Final = {"content": "no data", "closing": "rst"}
 "A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
 _MOST_LINES: Final = 8
 "Lines that a long text takes: a route, a reason, contents."
+NOT_WHOLE: Final = ("lost", "cut", "undecoded")
+"The kinds of violations that are no broken rules: the capture lacks bytes of a frame, or of a connection's beginning."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -51,6 +54,8 @@ class Summary:
         "Stalls of each cause, and their seconds."
         self.rules: Counter[tuple[str, str]] = Counter()
         "Broken rules, by rule and kind."
+        self.lost: Counter[str] = Counter()
+        "Bytes that the capture lacks, connections that lack some, and those with one direction."
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.tables: dict[str, pa.Table] = {}
@@ -58,10 +63,17 @@ class Summary:
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Take rows of a table."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         self.tallies[name] += len(batch)
         {"connections": self._connections, "stalls": self._stalls, "violations": self._violations}.get(
             name, lambda batch: None
         )(batch)
+        if name == "violations":
+            whole = pc.invert(pc.is_in(batch["kind"], pa.array(NOT_WHOLE)))
+            self._keep("losses", batch.filter(pc.invert(whole)), _ORDERS[name])
+            batch = batch.filter(whole)
         self._keep(name, batch, _ORDERS[name])
 
     def _connections(self, batch: pa.RecordBatch) -> None:
@@ -71,6 +83,9 @@ class Summary:
         first, last = pc.min(batch["opened"]).as_py(), pc.max(batch["closed"]).as_py()
         self.first = min((one for one in (self.first, first) if one is not None), default=None)
         self.last = max((one for one in (self.last, last) if one is not None), default=None)
+        self.lost["bytes"] += pc.sum(batch["lost_bytes"]).as_py() or 0
+        self.lost["connections"] += pc.sum(pc.greater(batch["lost_bytes"], 0)).as_py() or 0
+        self.lost["one way"] += pc.sum(pc.and_(batch["one_way"], pc.is_valid(batch["protocol"]))).as_py() or 0
         for row in batch.filter(pc.is_null(batch["protocol"])).select(["content", "closing"]).to_pylist():
             content = row["content"] + (", reset" if row == _RESET else "")
             self.others[content if content in self.others or len(self.others) < _MOST_KINDS else "other"] += 1
@@ -119,7 +134,14 @@ _ORDERS: Final[dict[str, list[tuple[str, str]]]] = {
 
 def page(summary: Summary, *, detailed: bool = False) -> str:
     """Return the text. ``detailed``: with the whole history of each stream."""
-    parts = [_head(summary), _stalls(summary), _violations(summary), _streams(summary, detailed), _connections(summary)]
+    parts = [
+        _head(summary),
+        _losses(summary),
+        _stalls(summary),
+        _violations(summary),
+        _streams(summary, detailed),
+        _connections(summary),
+    ]
     return "\n\n".join("\n".join(part) for part in (list(part) for part in parts) if part) + "\n"
 
 
@@ -130,20 +152,32 @@ def _head(summary: Summary) -> Iterator[str]:
     yield _fit(name)
     counts = (("connections", "connection"), ("streams", "stream"), ("frames", "frame"))
     yield _fit(f"  {', '.join(_count(tallies[key], word) for key, word in counts)}{span}")
+    if summary.lost["bytes"]:
+        where = _count(summary.lost["connections"], "connection")
+        yield _fit(f"  lost    {_size(summary.lost['bytes']):>8}  of {where}: what is missing proves nothing")
+    if summary.lost["one way"]:
+        yield _fit(
+            f"  one direction only: {_count(summary.lost['one way'], 'connection')}, so no stalls are told of it"
+        )
     for cause, (count, seconds) in sorted(summary.causes.items(), key=lambda item: -item[1][1]):
         yield _fit(f"  stalled {_time(seconds):>8}  {cause:<9} {_count(count, 'stall')}: {CAUSES.get(cause, '')}")
     if not summary.causes and tallies["streams"]:
         yield "  no stalls"
-    for (rule, kind), count in summary.rules.most_common(summary.top):
-        what = {"damaged": "file", "undecoded": "connection"}.get(kind, "frame")
-        yield _fit(f"  {kind:<9} {_count(count, what)}" + (f": {rule}" if rule != kind else ""))
-    if not summary.rules and tallies["frames"]:
+    broken = [one for one in summary.rules.most_common() if one[0][1] not in NOT_WHOLE]
+    for (rule, kind), count in broken[: summary.top]:
+        yield _fit(f"  {kind:<9} {_count(count, 'frame' if kind != 'damaged' else 'file')}: {rule}")
+    if not broken and tallies["frames"]:
         yield "  no broken rules"
     if summary.others:
         others = ", ".join(f"{count} {escaped(content)}" for content, count in summary.others.most_common(summary.top))
         yield _fit(f"  not decoded: {others}")
     if any(content.startswith("encrypted") and "key log" not in content for content in summary.others):
         yield "  --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names"
+
+
+def _losses(summary: Summary) -> Iterator[str]:
+    all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind in NOT_WHOLE)
+    yield from _wrong(_rows(summary, "losses"), "Not whole in the capture, the first ones", all_of_them)
 
 
 def _stalls(summary: Summary) -> Iterator[str]:
@@ -161,10 +195,14 @@ def _stalls(summary: Summary) -> Iterator[str]:
 
 
 def _violations(summary: Summary) -> Iterator[str]:
-    rows = _rows(summary, "violations")
+    all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind not in NOT_WHOLE)
+    yield from _wrong(_rows(summary, "violations"), "Broken rules, the first ones", all_of_them)
+
+
+def _wrong(rows: list[dict[str, Any]], title: str, all_of_them: int) -> Iterator[str]:
     if not rows:
         return
-    yield _title("Broken rules, the first ones", len(rows), summary.tallies["violations"])
+    yield _title(title, len(rows), all_of_them)
     for row in rows:
         where = _where(row) if row["conn"] is not None else escaped(row["file"] or "")
         yield _fit(f"{escaped(row['rule'] or ''):<8}  {_clock(row['ts'])} {where}")

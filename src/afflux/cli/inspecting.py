@@ -83,6 +83,8 @@ class Rows:
         "The keys of the selected streams, and their connections."
         self.broken = 0
         "Broken rules."
+        self.torn = 0
+        "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
         if where is not None:
@@ -95,7 +97,7 @@ class Rows:
             NothingSelected: the connection or the stream is not there. All rows were read then.
         """
         wanted = frozenset(tables)
-        self.broken = 0
+        self.broken = self.torn = 0
         found, all_rows = Counter[str](), Counter[str]()
         selecting = _PLACES if self._conn is not None or self._stream is not None else frozenset[str]()
         for name, batch in self._source(wanted | {"violations"} | selecting):
@@ -176,6 +178,7 @@ class Rows:
 
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
+        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(["lost", "cut"]))).as_py() or 0
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
 

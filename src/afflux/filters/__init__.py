@@ -7,9 +7,22 @@ down to a data source. A missing value makes a comparison neither true nor false
 
 from __future__ import annotations
 
-from afflux.filters.errors import FilterError
-from afflux.filters.filter import Filter
-from afflux.filters.pushing import pushed
-from afflux.filters.routes import Routes
+from typing import TYPE_CHECKING
+
+from afflux.core.exports import exports_of
+
+if TYPE_CHECKING:
+    from afflux.filters.errors import FilterError
+    from afflux.filters.filter import Filter
+    from afflux.filters.pushing import pushed
+    from afflux.filters.routes import Routes
 
 __all__ = ["Filter", "FilterError", "Routes", "pushed"]
+
+_MODULES = {
+    "Filter": "afflux.filters.filter",
+    "FilterError": "afflux.filters.errors",
+    "Routes": "afflux.filters.routes",
+    "pushed": "afflux.filters.pushing",
+}
+__getattr__, __dir__ = exports_of(__name__, _MODULES)

@@ -78,6 +78,7 @@ class _Page:
         """Return the sections, in the order in which an operator asks."""
         sections = self._sections
         parts = [
+            ("lost", "Lost", "What the capture has lost", sections.lost()),
             ("stalls", "Stalls", "Who stopped which stream", sections.stalls()),
             ("causes", "Causes", "Stalls by cause", self._causes()),
             ("credit", "Credit", "Credit against items", self._credit()),
@@ -129,7 +130,7 @@ class _Page:
     def _credit_figure(self, at: int, ladder: Ladder, direction: str) -> Markup:
         line = ladder.credit[direction]
         shades = [
-            (stall["start"], stall["stop"], stall["cause"] if stall["cause"] in CAUSES else "producer")
+            (stall["start"], stall["stop"], stall["cause"] if stall["cause"] in CAUSES else "unknown")
             for stall in ladder.stalls
             if stall["dir"] == direction and stall["start"] is not None and stall["stop"] is not None
         ]
