@@ -4,7 +4,12 @@ Rule numbers are Limit-Stream's."""
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +85,24 @@ def test_every_connection_is_checked(types: Path, tmp_path: Path) -> None:
     text = here("check", str(types), "--against", str(path), "-o", "text")
     assert text.code == 1 and len(text.out.splitlines()) == 2
     assert text.out.startswith(f"{good['conn']}: {good['frames']} frames follow the types; sessions: 1, the last is ")
+
+
+def test_a_terminal_shows_whole_words(types: Path, tmp_path: Path) -> None:
+    path = capture(tmp_path, (BAD, b""))
+    command = [sys.executable, "-m", "afflux", "check", str(types), "--against", str(path)]
+    main, side = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=side, env=os.environ | {"COLUMNS": "80"}) as process:
+        os.close(side)
+        shown = b""
+        with suppress(OSError):  # the other side has closed it
+            while data := os.read(main, 65_536):
+                shown += data
+        os.close(main)
+        assert process.wait() == 1
+    lines = shown.decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    errors = checked(types, path, code=1)[1]
+    assert " ".join(line.strip() for line in lines) == " ".join(errors.splitlines())
 
 
 def test_the_route_of_a_request_names_the_channel(types: Path, tmp_path: Path) -> None:

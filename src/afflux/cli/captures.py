@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import FAILED, usage
+from afflux.cli.output import tell
 from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
 
@@ -185,4 +186,4 @@ def _summary(decoder: Decoder) -> None:
     if not decoder.capture.secrets and any(one.startswith("encrypted") for one in decoder.tally):
         parts.append("--keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names")
     for part in parts:
-        typer.echo(f"afflux: {part}", err=True)
+        tell(f"afflux: {part}")

@@ -19,6 +19,7 @@ from afflux.cli.captures import KeyLog, check_whole
 from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, UNDECIDED, usage
+from afflux.cli.output import tell
 from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
@@ -195,7 +196,7 @@ def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: 
     for one in found.connections:
         if one.lacks:
             results.append({"conn": one.conn, "protocol": one.protocol, "undecided": one.lacks, "error": None})
-            typer.echo(escaped(f"afflux: connection {one.conn} is undecided: {one.lacks}"), err=True)
+            tell(escaped(f"afflux: connection {one.conn} is undecided: {one.lacks}"))
             continue
         report = _report(types, one.protocol, one.sides, channel)
         if report.broken is not None:
@@ -249,7 +250,7 @@ def _break(broken: Break) -> dict[str, Any]:
     where = f"{kind} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
     if record["conn"]:
         where += f", connection {record['conn']}" + (f", {record['ts']}" if record["ts"] else "")
-    typer.echo(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"), err=True)
+    tell(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"))
     error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
     return {**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from enum import StrEnum
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -17,7 +19,7 @@ import typer
 from afflux.cli.exits import usage
 from afflux.core.payload import Payload
 
-__all__ = ["Format", "Printer", "format_of", "output_option", "printer", "record"]
+__all__ = ["Format", "Printer", "format_of", "output_option", "printer", "record", "tell"]
 
 TABLE_ROWS = 200
 "Rows per table. Longer answers use several tables, which bounds memory."
@@ -32,6 +34,15 @@ class Format(StrEnum):
     csv = "csv"
     raw = "raw"
     hex = "hex"
+
+
+def tell(text: str) -> None:
+    """Print a line on stderr; on a terminal, it is wrapped between words."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(lines)
+    typer.echo(text, err=True)
 
 
 def output_option(*formats: Format, default: str = "table") -> Any:
