@@ -67,6 +67,31 @@ def checked(types: Path, path: Path, *more: str, code: int = 0) -> tuple[list[di
     return [json.loads(line) for line in ran.out.splitlines()], ran.errors
 
 
+def test_what_a_capture_lacks_decides_nothing(types: Path, tmp_path: Path) -> None:
+    """A break in another connection decides all the same."""
+    lossy = Talk().whole(GOOD, ANSWER)
+    del lossy[3]
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(pcap(lossy))
+    results, errors = checked(types, path, code=6)
+    assert results == [] and "nothing was checked" in errors
+    parts = Talk().whole(GOOD, ANSWER, 20)
+    for number in range(4, len(parts) - 2):
+        if len(parts[number].data) > 54:
+            path.write_bytes(pcap([*parts[:number], *parts[number + 1 :]]))
+            results, errors = checked(types, path, code=6)
+            assert all("undecided" in one for one in results) and "breaks" not in errors
+    broken = Talk(("10.0.0.1", 4_001), time=START + 10**9).whole(BAD, b"")
+    path.write_bytes(pcap([*parts[:5], *parts[6:], *broken]))
+    assert len([one for one in checked(types, path, code=1)[0] if one["error"]]) == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_capture_without_sessions_is_undecided(said: bytes, types: Path, tmp_path: Path) -> None:
+    results, errors = checked(types, capture(tmp_path, (said, b"")), code=6)
+    assert results == [] and "nothing was checked" in errors
+
+
 def test_every_connection_is_checked(types: Path, tmp_path: Path) -> None:
     path = capture(tmp_path, (GOOD, ANSWER), (BAD, b""), (OPENED, b""), (b"GET / HTTP/1.1\r\n\r\n", b""), (BAD, b""))
     results, errors = checked(types, path, code=1)

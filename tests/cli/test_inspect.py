@@ -259,6 +259,27 @@ def test_strict_exits_with_5(capture: Path, tmp_path: Path) -> None:
     assert afflux(["inspect", "--strict", str(right)]).returncode == 0
 
 
+def test_losses_come_first_and_strict_counts_them(tmp_path: Path) -> None:
+    sent = packets(SAID)
+    carrying = [number for number, one in enumerate(sent) if len(one.data) > 54]
+    del sent[carrying[-1]]
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(pcap(sent))
+    lines = on_a_terminal("inspect", str(path)).splitlines()
+    assert lines[2].split()[:3] == ["lost", str(2 * len(item(1)) + len(complete(1))), "B"]
+    assert "  no broken rules" in lines
+    assert lines.index("Not whole in the capture, the first ones") < lines.index("Stalls, the longest first")
+    ran = afflux(["inspect", "--strict", str(path)])
+    assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 0; frames that are not whole: 1")
+
+
+def test_one_direction_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "one.pcap"
+    path.write_bytes(pcap([one for one in packets(SAID) if one.data[34:36] == (40_000).to_bytes(2, "big")]))
+    text = on_a_terminal("inspect", str(path))
+    assert "one direction only: 1 connection, so no stalls are told of it" in text and "no broken rules" in text
+
+
 def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
     capture.write_bytes(capture.read_bytes()[:-5])
     ran = afflux(["inspect", str(capture)])

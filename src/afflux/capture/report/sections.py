@@ -100,11 +100,11 @@ class Sections:
         lines = []
         if totals["lost_bytes"]:
             lines.append(
-                f"The capture lacks {size(totals['lost_bytes'])} of {count(totals['lossy'])} connections. Stalls, ends "
+                f"The capture lacks {size(totals['lost_bytes'])} of {_connections(totals['lossy'])}. Stalls, ends "
                 "and broken rules are told only as far as nothing that is missing may explain them."
             )
         if totals["one_way"]:
-            lines.append(f"{count(totals['one_way'])} connections have data in one direction only: no stalls are told.")
+            lines.append(f"Data in one direction only: {_connections(totals['one_way'])}, of which no stalls are told.")
         made = [fill('<p class="lead">{line}</p>\n', line=line) for line in lines]
         if cut:
             shown = cut[: self._bounds.violations]
@@ -395,6 +395,10 @@ class Sections:
                 "in no ladder and no plot of credit."
             )
         return fill("<ul>{lines}</ul>\n", lines=join(fill("<li>{line}</li>", line=line) for line in lines))
+
+
+def _connections(number: int) -> str:
+    return "1 connection" if number == 1 else f"{count(number)} connections"
 
 
 def _route(key: tuple[str | None, str | None] | str, most: int) -> str:
