@@ -136,8 +136,8 @@ def test_a_capture_without_sessions_and_other_mistakes(
     types: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = capture(tmp_path, (b"GET / HTTP/1.1\r\n\r\n", b""))
-    assert "no frames of sessions" in checked(types, path)[1]
-    assert "d applies to captures" in checked(types, types, "-d", "7000=limit", code=2)[1]
+    assert "no frames of sessions" in checked(types, path, code=6)[1]
+    assert "-d and --keylog apply to captures" in checked(types, types, "-d", "7000=limit", code=2)[1]
     assert "expects PORT=NAME" in checked(types, path, "-d", "limit", code=2)[1]
     path.write_bytes(capture(tmp_path, (GOOD, b"")).read_bytes()[:-10])
     assert "truncated" in checked(types, path, code=1)[1] or "cut off" in checked(types, path, code=1)[1]
