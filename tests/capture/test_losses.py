@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from afflux.capture import analyze
 from afflux.capture.places import captures_in
 from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding, units_of
@@ -275,3 +276,18 @@ def test_a_snap_length_is_named() -> None:
     sent = [one.cut(60) for one in packets([(0, True, SETUP + asks(1)), (0, False, item(1, bytes(99)))])]
     (row,) = tables(pcap(sent))["connections"]
     assert row["content"] == "mid-stream, not decoded (packets are cut short (snap length))"
+
+
+def test_a_loss_at_the_border_of_two_files(tmp_path: Path) -> None:
+    """Segments that wait for the next file keep the names and the numbers of their packets."""
+    sent, _ = _captures("rsocket")
+    paths = [tmp_path / "1.pcap", tmp_path / "2.pcap"]
+    for cut in range(5, len(sent) - 3, 4):
+        kept = [*sent[:cut], *sent[cut + 1 :]]
+        paths[0].write_bytes(pcap(kept[: cut + 1]))
+        paths[1].write_bytes(pcap(kept[cut + 1 :]))
+        found = [row for _, batch in analyze(paths, tables=["frames"]) for row in batch.to_pylist()]
+        for row, one in zip(found, tables(pcap(kept), tables=["frames"])["frames"], strict=True):
+            number = one["packet"] or 1 << 20
+            place = (0, number) if number <= cut + 1 else (1, number - cut - 1)
+            assert (row["file"], row["packet"] or (1 << 20) - cut - 1) == (str(paths[place[0]]), place[1])

@@ -15,7 +15,7 @@ from afflux.core.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["TABLES", "Column", "schema"]
+__all__ = ["NOT_WHOLE", "TABLES", "Column", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,9 @@ FRAMES: Final = (
     _FILE,
     _PACKET,
 )
+
+NOT_WHOLE: Final = ("lost", "cut")
+"The kinds of violations, and the rules of errors, of frames that are not whole in a capture: nobody broke a rule."
 
 PAYLOADS: Final = (
     Column(

@@ -25,7 +25,7 @@ from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
-from afflux.capture.schemas import TABLES, schema
+from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
@@ -264,7 +264,7 @@ class Analysis:
             return
         made = []
         for row, (rule, reason) in frames.errors.items():
-            kind = rule if rule in ("lost", "cut") else "malformed"
+            kind = rule if rule in NOT_WHOLE else "malformed"
             protocol = frames.conversations[frames.conn[row]].protocol
             made.append(
                 self._place(frames, numbers, row)

@@ -55,6 +55,7 @@ def connections(
         CaptureError: the file is not a capture.
         MissingExtra: numpy, or a library for zstd or TLS, is not installed.
     """
+    from afflux.capture.schemas import NOT_WHOLE
     from afflux.sessions.recorded import PROTOCOLS
 
     given = decode_as(ports)
@@ -70,7 +71,7 @@ def connections(
             continue
         one = found.setdefault(record["conn"], Recorded(record["conn"], record["protocol"]))
         one.sides.setdefault(record["dir"] == ">", []).append(record)
-        if record["error"] is not None and record["error"]["rule"] in ("lost", "cut"):
+        if record["error"] is not None and record["error"]["rule"] in NOT_WHOLE:
             one.lacks = one.lacks or f"{record['dir']} at offset {record['offset']}: {record['error']['reason']}"
     return Captured(list(found.values()), decoder)
 

@@ -176,9 +176,11 @@ class Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from afflux.capture.schemas import NOT_WHOLE
+
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
-        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(["lost", "cut"]))).as_py() or 0
+        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(NOT_WHOLE))).as_py() or 0
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
 

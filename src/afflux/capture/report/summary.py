@@ -15,6 +15,7 @@ from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.columns import Groups, Row, Top, grouped, micros, numbers, rows
 from afflux.capture.report.percentiles import Percentiles
 from afflux.capture.report.timeline import Timeline
+from afflux.capture.schemas import NOT_WHOLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,7 +162,7 @@ class Summary:
 
     def _violations(self, batch: pa.RecordBatch) -> None:
         for key, places in grouped(batch, "kind", "rule", "type", "dir", "expected"):
-            found = (self.lost if key[0] in ("lost", "cut") else self.broken)[key]
+            found = (self.lost if key[0] in NOT_WHOLE else self.broken)[key]
             found.count += len(places)
             if not found.example:
                 found.example = rows(batch, places[:1])[0]
