@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from afflux.capture.reassembly import WAIT, Overlap
+from afflux.capture.missing import WAIT
+from afflux.capture.reassembly import Overlap
 from afflux.core.limits import Limits
 from tests.capture.reading import Collected, Followed, followed
 from tests.capture.writing import ACK, FIN, RST, SYN, Packet, Talk, pcap
@@ -325,6 +326,7 @@ def test_capture_bytes() -> None:
         talks = [Talk(("10.0.0.9", 100 + n)) for n in range(count)]
         for talk in talks:
             packets += [*talk.open(), talk.packet(True, 1, bytes(4_000))]
+        packets += Talk(("10.0.0.8", 99)).whole(bytes(500), bytes(500))
         packets += [talk.packet(True, 0, b"x") for talk in talks]
         found = followed(pcap(packets), limits=limits, chunk=500)
         assert sum(half.counts.gaps for one in found.connections for half in one.connection.halves.values()) == gaps

@@ -6,7 +6,10 @@ import asyncio
 import io
 import shutil
 import socket
+import struct
 import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from afflux.core.errors import AddressError, BindFailed
 from afflux.core.limits import Limits
 from afflux.protocols.registry import named, recognizable
 from tests.capture.reading import followed, rows
+from tests.capture.tabling import SETUP, asks, complete, grant, item, tables
 from tests.capture.test_oracles import followed_by_tshark, needs_tshark, tshark
 from tests.capture.writing import ACK, RST
 from tests.transports.certificates import Certificates
@@ -60,6 +64,41 @@ def test_a_reset_is_recorded() -> None:
     line.reset(False, NOW, comment="gone")
     (one,) = followed(written.getvalue()).connections
     assert one.connection.closed and one.joined() == [b"abc"]
+
+
+def waiting() -> bytes:
+    """A recording of a stream whose client does not take the items for two seconds."""
+    written = io.BytesIO()
+    line = Recording(written.write, "test").connect(CLIENT, SERVER, NOW)
+    line.data(True, SETUP + asks(1, 80), NOW)
+    line.data(False, item(1, bytes(9_000)), NOW + 1_000_000)
+    line.window(True, False, NOW + 2_000_000)
+    line.data(True, grant(1, 8), NOW + 500_000_000)
+    line.window(True, True, NOW + 2_002_000_000)
+    line.data(False, item(1) + complete(1), NOW + 2_003_000_000)
+    for client in (True, False):
+        line.end(client, NOW + 2_004_000_000)
+    return written.getvalue()
+
+
+def test_a_side_that_takes_no_more_is_the_cause_of_a_stall() -> None:
+    pytest.importorskip("pyarrow", reason="tables need the extra capture")
+    (stall,) = tables(waiting())["stalls"]
+    assert (stall["cause"], stall["dir"], stall["stream"]) == ("transport", "<", 1)
+    assert 1.5 <= stall["seconds"] < 2.1
+
+
+@needs_tshark
+def test_wireshark_shows_a_closed_window(tmp_path: Path) -> None:
+    path = tmp_path / "recording.pcapng"
+    path.write_bytes(waiting())
+    names = ("window_size", "analysis.zero_window", "analysis.window_update", "analysis.flags")
+    shown = tshark(path, "-T", "fields", *(word for name in names for word in ("-e", f"tcp.{name}")))
+    whole = str(0xFFFF << 14)
+    closed, also, opened = ["0", "1", "", "1"], ["0", "1", "", "1"], [whole, "", "1", "1"]
+    assert [line.split("\t") for line in shown.splitlines()][3:] == [
+        *([whole, "", "", ""],) * 2, closed, also, opened, *([whole, "", "", ""],) * 3,
+    ]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:Field type should not be:DeprecationWarning")
@@ -224,6 +263,126 @@ async def test_a_recording_that_fails_ends_the_proxy() -> None:
             await proxy.failed
         writer.close()
     assert got == b""
+
+
+def loops() -> list[Any]:
+    """The loops that a proxy may run on."""
+    found = [pytest.param(asyncio.new_event_loop, id="asyncio")]
+    with suppress(ImportError):
+        import uvloop
+
+        found.append(pytest.param(uvloop.new_event_loop, id="uvloop"))
+    return found
+
+
+@asynccontextmanager
+async def relayed(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], write: Callable[[bytes], object]
+) -> AsyncIterator[tuple[str, str]]:
+    """A proxy in front of a server; yields its host and port."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with (
+        server,
+        RecordingProxy("tcp://127.0.0.1:0", f"tcp://127.0.0.1:{port}", Recording(write, "test")) as proxy,
+    ):
+        host, _, port = proxy.uri.removeprefix("tcp://").partition(":")
+        yield host, port
+        assert not proxy.failed.done()
+
+
+@pytest.mark.parametrize("factory", loops())
+@pytest.mark.parametrize("broken", ["by the client", "by the server"])
+def test_a_connection_that_breaks_ends_alone(factory: Callable[[], asyncio.AbstractEventLoop], broken: str) -> None:
+    """While data passes in both directions, with a reset. Another connection goes on."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(1) == b"e":
+            while data := await reader.read(100):
+                writer.write(data)
+        else:
+            with suppress(OSError, RuntimeError):
+                for number in range(1_000_000):
+                    writer.write(bytes(50_000))
+                    await writer.drain()
+                    if broken == "by the server" and number == 20:
+                        reset(writer)
+        writer.close()
+
+    async def run() -> None:
+        async with relayed(serve, lambda data: None) as place:
+            reader, writer = await asyncio.open_connection(*place)
+            writer.write(b"e")
+            for number in range(40):
+                near, out = await asyncio.open_connection(*place)
+                out.write(b"flood")
+                with suppress(OSError, asyncio.IncompleteReadError):
+                    for _ in range(1_000):
+                        await near.readexactly(50_000)
+                        out.write(bytes(100))
+                        if broken == "by the client" and _ == 4:
+                            reset(out)
+                writer.write(b"%d" % (number % 10))
+                assert await reader.read(1) == b"%d" % (number % 10)
+                out.close()
+            writer.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(run())
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("factory", loops())
+def test_a_client_that_does_not_read_has_a_closed_window(factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """While the proxy's write waits. The server's data goes on after the window has opened."""
+    size = 30_000_000
+    written = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(size))
+        await reader.read()
+        writer.close()
+
+    async def run() -> None:
+        closed = asyncio.Event()
+
+        def write(data: bytes) -> None:
+            written.extend(data)
+            if data[:4] == b"\6\0\0\0" and windows(data)[0][1] == 0:
+                closed.set()
+
+        async with relayed(serve, write) as place:
+            reader, writer = await asyncio.open_connection(*place)
+            await closed.wait()
+            await reader.readexactly(size)
+            writer.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(run())
+    assert followed(bytes(written)).connections[0].joined(False)[0] == bytes(size)
+    room = 1
+    for source, window, octets in windows(bytes(written)):
+        if source == "client":
+            room = window
+        assert room or source == "client" or not octets
+
+
+def windows(blocks: bytes) -> list[tuple[str, int, int]]:
+    """The sender, the window and the bytes of data of each packet of IPv4 in blocks of pcapng."""
+    found = []
+    while blocks:
+        kind, size = struct.unpack_from("<II", blocks)
+        if kind == 6:
+            segment = blocks[28 + 34 :]
+            length, (window,) = int.from_bytes(blocks[28 + 16 : 28 + 18], "big"), struct.unpack_from(">H", segment, 14)
+            sender = "client" if blocks[28 + 5] == 2 else "server"
+            found.append((sender, window, length - 20 - (segment[12] >> 4) * 4))
+        blocks = blocks[size:]
+    return found
 
 
 async def test_a_connection_above_the_limit_is_closed() -> None:

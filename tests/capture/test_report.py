@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow", reason="reports need the extra report")
 pytest.importorskip("altair", reason="reports need the extra report")
 pytest.importorskip("vl_convert", reason="reports need the extra report")
 
-from afflux.capture import CaptureError
+from afflux.capture import CaptureError, OutputRefused
 from afflux.capture.report import Bounds, write
 from afflux.capture.report.creditline import CreditLine, thin
 from afflux.capture.report.percentiles import Percentiles
@@ -256,6 +256,24 @@ def test_credit_between_two_events() -> None:
     assert [line.at(ts) for ts in (25, 50, 75)] == [6, 2, 2]
 
 
+def test_credit_goes_on_to_the_last_frame(tmp_path: Path) -> None:
+    """The capture ends before the stream does, and has one grant."""
+    tables = Tables()
+    tables.add("connections", opened=0, closed=4, frames=9, streams=1, closing="open")
+    items = [(0.1 * at, "<", "PAYLOAD", None) for at in range(1, 8)]
+    tables.stream(5, (0.0, ">", "REQUEST_STREAM", 9), *items, ended="open", items_in=7)
+    tables.add("credit", stream=5, ts=0.0, n=9, granted=9, used=0, balance=9)
+    write(tables, tmp_path / "a.html")
+    page = Page(tmp_path / "a.html")
+    assert "items of the server, 7 items sent of 9 granted" in page.text and "No credit" not in page.text
+    tables.rows["streams"][0]["last"] = tables.rows["credit"][0]["ts"]
+    write(tables, tmp_path / "b.html")
+    assert "The capture has one grant of each stream, and nothing after it." in Page(tmp_path / "b.html").text
+    tables.rows["credit"].clear()
+    write(tables, tmp_path / "c.html")
+    assert "No credit was granted." in Page(tmp_path / "c.html").text
+
+
 def test_thinned_credit_keeps_where_there_was_none() -> None:
     line = CreditLine()
     for at in range(10_000):
@@ -290,7 +308,7 @@ def test_tables_that_are_damaged_or_of_another_version(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.html").mkdir()
-    with pytest.raises(OSError):
+    with pytest.raises(OutputRefused, match="is no file"):
         write(Tables(), tmp_path / "a.html")
     assert [one.name for one in tmp_path.iterdir()] == ["a.html"]
 

@@ -59,11 +59,20 @@ def test_a_pause_shorter_than_a_stall_is_none() -> None:
 def test_a_sender_that_is_busy_with_other_streams() -> None:
     found = told(
         (0, True, SETUP + asks(1) + asks(3)),
-        (0.08, False, item(3)),
-        (0.08, False, item(3)),
+        *[(0.08, False, item(3))] * 4,
         (0.08, False, item(1) + complete(1) + complete(3)),
     )
     assert brief(found["stalls"], "stream", *STALL) == [(1, "<", "local", "REQUEST_STREAM", ">", "PAYLOAD")]
+
+
+def test_one_item_of_another_stream_does_not_keep_a_sender_busy() -> None:
+    found = told(
+        (0, True, SETUP + asks(1) + asks(3)),
+        (0.08, False, item(3)),
+        (0.08, False, item(3)),
+        (2.3, False, item(1) + complete(1)),
+    )
+    assert (1, "producer") in brief(found["stalls"], "stream", "cause")
 
 
 def test_both_directions_of_a_channel() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,25 @@ def recorded_so_far(path: Path) -> list[str]:
     return [made["type"] for made in recorded(path)]
 
 
+def test_a_server_that_is_away_is_reported_once(tmp_path: Path) -> None:
+    path = tmp_path / "capture.pcapng"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        away = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    with Server("--to", away, "-w", str(path), command=("capture", "--listen")) as proxy:
+        host, port = proxy.uri.removeprefix("tcp://").split(":")
+        for _ in range(3):
+            with suppress(ConnectionError), socket.create_connection((host, int(port))) as link:
+                assert link.recv(1) == b""
+        code, out, told = proxy.stop(signal.SIGTERM)
+    assert (code, out) == (0, "")
+    assert told.splitlines() == [
+        f"afflux: cannot connect to {away}: refused: nothing listens there",
+        "afflux: connections recorded: 3; without a connection to the server: 3",
+    ]
+    connections = [json.loads(line) for line in here("inspect", str(path)).out.splitlines()]
+    assert [(row["content"], row["closing"]) for row in connections] == [("no data", "rst")] * 3
+
+
 def test_an_interrupt() -> None:
     with Server("--demo") as server:
         process = Server("--to", server.uri, "-w", "/dev/null", command=("capture", "--listen"))
@@ -57,7 +78,16 @@ def test_an_interrupt() -> None:
         (("--listen", "mem://a", "--to", "tcp://h:1", "-w", "/dev/null"), 2, "mem addresses"),
         (("--listen", "tls://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/dev/null"), 2, "needs a certificate"),
         (("--listen", "tcp://127.0.0.1:0", "-w", "/dev/null"), 2, "--to"),
-        (("--listen", "tcp://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/dev/full"), 1, "No space left on device"),
+        (
+            ("--listen", "tcp://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/dev/full"),
+            1,
+            "/dev/full: No space left on device",
+        ),
+        (
+            ("--listen", "tcp://127.0.0.1:0", "--to", "tls://h:1?ca=/no/ca", "-w", "/dev/null"),
+            2,
+            "there is no file /no/ca",
+        ),
     ],
 )
 def test_a_mistake_is_reported(words: tuple[str, ...], code: int, told: str) -> None:

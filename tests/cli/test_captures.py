@@ -92,6 +92,12 @@ def test_tls_needs_its_key_log(path: Path, tmp_path: Path) -> None:
     ]
     found, errors = read(str(path))
     assert found == [] and "1 encrypted (TLS; server name localhost; ALPN rsocket)" in errors
+    hint = "afflux: --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names\n"
+    assert errors.endswith(hint)
+    (tmp_path / "empty.log").touch()
+    errors = read(str(path), "--keylog", str(tmp_path / "empty.log"))[1]
+    told = f"afflux: {tmp_path / 'empty.log'}: the key log has no secrets, so nothing is decrypted with it\n"
+    assert errors.startswith(told) and errors.endswith(hint)
 
 
 def test_key_logs_that_are_wrong(path: Path, tmp_path: Path) -> None:

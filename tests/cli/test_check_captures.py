@@ -4,7 +4,12 @@ Rule numbers are Limit-Stream's."""
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +67,31 @@ def checked(types: Path, path: Path, *more: str, code: int = 0) -> tuple[list[di
     return [json.loads(line) for line in ran.out.splitlines()], ran.errors
 
 
+def test_what_a_capture_lacks_decides_nothing(types: Path, tmp_path: Path) -> None:
+    """A break in another connection decides all the same."""
+    lossy = Talk().whole(GOOD, ANSWER)
+    del lossy[3]
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(pcap(lossy))
+    results, errors = checked(types, path, code=6)
+    assert results == [] and "nothing was checked" in errors
+    parts = Talk().whole(GOOD, ANSWER, 20)
+    for number in range(4, len(parts) - 2):
+        if len(parts[number].data) > 54:
+            path.write_bytes(pcap([*parts[:number], *parts[number + 1 :]]))
+            results, errors = checked(types, path, code=6)
+            assert all("undecided" in one for one in results) and "breaks" not in errors
+    broken = Talk(("10.0.0.1", 4_001), time=START + 10**9).whole(BAD, b"")
+    path.write_bytes(pcap([*parts[:5], *parts[6:], *broken]))
+    assert len([one for one in checked(types, path, code=1)[0] if one["error"]]) == 1
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_capture_without_sessions_is_undecided(said: bytes, types: Path, tmp_path: Path) -> None:
+    results, errors = checked(types, capture(tmp_path, (said, b"")), code=6)
+    assert results == [] and "nothing was checked" in errors
+
+
 def test_every_connection_is_checked(types: Path, tmp_path: Path) -> None:
     path = capture(tmp_path, (GOOD, ANSWER), (BAD, b""), (OPENED, b""), (b"GET / HTTP/1.1\r\n\r\n", b""), (BAD, b""))
     results, errors = checked(types, path, code=1)
@@ -80,6 +110,24 @@ def test_every_connection_is_checked(types: Path, tmp_path: Path) -> None:
     text = here("check", str(types), "--against", str(path), "-o", "text")
     assert text.code == 1 and len(text.out.splitlines()) == 2
     assert text.out.startswith(f"{good['conn']}: {good['frames']} frames follow the types; sessions: 1, the last is ")
+
+
+def test_a_terminal_shows_whole_words(types: Path, tmp_path: Path) -> None:
+    path = capture(tmp_path, (BAD, b""))
+    command = [sys.executable, "-m", "afflux", "check", str(types), "--against", str(path)]
+    main, side = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=side, env=os.environ | {"COLUMNS": "80"}) as process:
+        os.close(side)
+        shown = b""
+        with suppress(OSError):  # the other side has closed it
+            while data := os.read(main, 65_536):
+                shown += data
+        os.close(main)
+        assert process.wait() == 1
+    lines = shown.decode().splitlines()
+    assert max(map(len, lines)) <= 80
+    errors = checked(types, path, code=1)[1]
+    assert " ".join(line.strip() for line in lines) == " ".join(errors.splitlines())
 
 
 def test_the_route_of_a_request_names_the_channel(types: Path, tmp_path: Path) -> None:
@@ -111,8 +159,8 @@ def test_a_capture_without_sessions_and_other_mistakes(
     types: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = capture(tmp_path, (b"GET / HTTP/1.1\r\n\r\n", b""))
-    assert "no frames of sessions" in checked(types, path)[1]
-    assert "d applies to captures" in checked(types, types, "-d", "7000=limit", code=2)[1]
+    assert "no frames of sessions" in checked(types, path, code=6)[1]
+    assert "-d and --keylog apply to captures" in checked(types, types, "-d", "7000=limit", code=2)[1]
     assert "expects PORT=NAME" in checked(types, path, "-d", "limit", code=2)[1]
     path.write_bytes(capture(tmp_path, (GOOD, b"")).read_bytes()[:-10])
     assert "truncated" in checked(types, path, code=1)[1] or "cut off" in checked(types, path, code=1)[1]

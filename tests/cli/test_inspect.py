@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.tlspeers import Certificates, TlsTalk
-from tests.capture.writing import Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Talk, pcap, pcapng
 from tests.cli.running import afflux, here
 
 SAID = [
@@ -52,6 +55,73 @@ def on_a_terminal(*words: str) -> str:
         assert process.stderr is not None
         assert process.stderr.read() == b"" and process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("output", ["", "json", "csv", "html"])
+def test_what_is_not_there_is_told(capture: Path, tmp_path: Path, output: str) -> None:
+    out = tmp_path / "report.html"
+    form = {"": [], "html": ["--html", str(out)]}.get(output, ["-o", output])
+    (conn,) = [row["conn"] for row in shown(capture) if row["table"] == "streams"]
+    for words, text in (
+        (["--conn", "Ctypo"], "no connection Ctypo of 2"),
+        (["--stream", "9"], "no stream 9 of 1"),
+        (["--stream", "9", "--conn", conn], f"no stream 9 in {conn} of 1"),
+        (["--where", "type == LEASE"], "no frame that --where selects of 7"),
+    ):
+        ran = here("inspect", str(capture), *words, *form)
+        assert (ran.code, ran.errors) == (1, f"afflux: {text}\n")
+        rows = ran.out.splitlines() if output == "" else json.loads(ran.out or "[]") if output == "json" else ran.out
+        connections = 3 - len(words) // 2 if output in ("", "json") and words[0] == "--stream" else 0
+        assert len(rows) == connections
+    assert not out.exists()
+    assert here("inspect", str(capture), "--conn", conn, "--stream", "1").code == 0
+
+
+def shown(capture: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in here("inspect", str(capture)).out.splitlines()]
+
+
+@pytest.mark.parametrize("command", ["inspect", "decode"])
+def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path, command: str) -> None:
+    whole = capture.read_bytes()
+    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first"
+    for data, text in (
+        (b"", "the file is empty"),
+        (lzma.compress(whole), compressed.format("xz")),
+        (bz2.compress(whole), compressed.format("bzip2")),
+        (pcapng(packets(SAID))[:10], "a pcapng file begins with 28 bytes, and this one has 10"),
+        (pcapng(packets(SAID))[:8] + bytes(20), "the byte-order magic of the first section is 00000000"),
+    ):
+        path = tmp_path / "other"
+        path.write_bytes(data)
+        ran = here(command, str(path))
+        assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {path}: {text}\n")
+
+
+def test_a_long_text_is_wrapped(tmp_path: Path) -> None:
+    """And a connection that is not decoded has no stream."""
+    route = "".join(f"part{number}." for number in range(30))
+    said = [(0, True, SETUP + asks(1, 1, metadata=compose(route=route))), (1, False, item(1) + complete(1))]
+    late = Talk(client=("10.0.0.1", 50_000))
+    path = tmp_path / "long.pcap"
+    path.write_bytes(pcap([*packets(said), *late.send(True, asks(1)), *late.send(False, item(1)), *late.close()]))
+    text = on_a_terminal("inspect", str(path))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80 and "…" not in text
+    assert "".join(text.split()).count(route) == 2  # of a stall and of a stream
+    assert "    Spp" in lines
+    assert "  not decoded: 1 mid-stream" in text
+    assert "stream None" not in text and "stream -1" not in text
+
+
+def test_connections_that_were_reset_before_they_had_data(tmp_path: Path) -> None:
+    found = []
+    for port, last in ((50_001, RST | ACK), (50_002, RST | ACK), (50_003, FIN | ACK)):
+        talk = Talk(client=("10.0.0.1", port))
+        found += [*talk.open(), talk.packet(False, 0, flags=last), talk.packet(True, 0, flags=last)]
+    path = tmp_path / "empty.pcap"
+    path.write_bytes(pcap(found))
+    assert "  not decoded: 2 no data, reset, 1 no data\n" in on_a_terminal("inspect", str(path))
 
 
 def test_the_text_names_who_stopped_the_stream(capture: Path) -> None:
@@ -159,6 +229,9 @@ def test_the_key_log_and_the_copy_that_counts(tmp_path: Path) -> None:
         return [json.loads(line)["protocol"] for line in ran.out.splitlines()]
 
     assert protocols() == [None]
+    hint = "  --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names\n"
+    assert hint in on_a_terminal("inspect", str(path))
+    assert hint not in on_a_terminal("inspect", str(path), "--keylog", str(tmp_path / "keys.log"))
     assert protocols("--keylog", str(tmp_path / "keys.log")) == ["rsocket"]
 
 
@@ -184,6 +257,27 @@ def test_strict_exits_with_5(capture: Path, tmp_path: Path) -> None:
     right = tmp_path / "right.pcap"
     right.write_bytes(pcap(packets(SAID[:3])))
     assert afflux(["inspect", "--strict", str(right)]).returncode == 0
+
+
+def test_losses_come_first_and_strict_counts_them(tmp_path: Path) -> None:
+    sent = packets(SAID)
+    carrying = [number for number, one in enumerate(sent) if len(one.data) > 54]
+    del sent[carrying[-1]]
+    path = tmp_path / "lossy.pcap"
+    path.write_bytes(pcap(sent))
+    lines = on_a_terminal("inspect", str(path)).splitlines()
+    assert lines[2].split()[:3] == ["lost", str(2 * len(item(1)) + len(complete(1))), "B"]
+    assert "  no broken rules" in lines
+    assert lines.index("Not whole in the capture, the first ones") < lines.index("Stalls, the longest first")
+    ran = afflux(["inspect", "--strict", str(path)])
+    assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 0; frames that are not whole: 1")
+
+
+def test_one_direction_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "one.pcap"
+    path.write_bytes(pcap([one for one in packets(SAID) if one.data[34:36] == (40_000).to_bytes(2, "big")]))
+    text = on_a_terminal("inspect", str(path))
+    assert "one direction only: 1 connection, so no stalls are told of it" in text and "no broken rules" in text
 
 
 def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:

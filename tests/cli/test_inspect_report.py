@@ -16,6 +16,7 @@ from tests.capture.reporting import stalled
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.writing import pcap
 from tests.cli.running import here
+from tests.journal.disks import small_disk
 
 SAID = [
     (0, True, SETUP + asks(1, 1)),
@@ -42,6 +43,31 @@ def test_the_report_of_a_file_says_who_stopped_the_stream(capture: Path, tmp_pat
     assert "The <b>client</b>" in page
     assert "for <b>1.50 s</b>: it granted no credit" in page
     assert '1.502,"peer","\\u003c","the client granted no credit"]' in page
+
+
+def test_only_a_page_is_replaced(capture: Path, tmp_path: Path) -> None:
+    """Not the capture that is read, another one, or a key log."""
+    other, keys, out = tmp_path / "other.pcapng", tmp_path / "keys.log", tmp_path / "out.html"
+    other.write_bytes(capture.read_bytes())
+    keys.write_text("CLIENT_RANDOM 00 00\n")
+    out.touch()
+    before = {path: path.read_bytes() for path in (capture, other, keys)}
+    for path in before:
+        ran = here("inspect", str(capture), "--html", str(path))
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.errors == f"afflux: {path} exists and is no HTML page: choose another name for the report\n"
+    assert {path: path.read_bytes() for path in before} == before
+    assert here("inspect", str(capture), "--html", str(tmp_path)).code == 2
+    for _ in range(2):
+        assert here("inspect", str(capture), "--html", str(out)).code == 0
+
+
+def test_a_full_disk_is_named(capture: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 0x1_0000) as disk:
+        out = disk / "out.html"
+        ran = here("inspect", str(capture), "--html", str(out))
+        assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {out}: No space left on device\n")
+        assert list(disk.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -72,5 +98,5 @@ def test_a_directory_without_tables_is_an_error(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_an_error(capture: Path) -> None:
     ran = here("inspect", "--html", "/no/such/directory/out.html", str(capture))
     assert ran.code == 1
-    assert "/no/such/directory" in ran.errors
+    assert ran.errors == "afflux: /no/such/directory/out.html: there is no directory /no/such/directory\n"
     assert "Traceback" not in ran.errors

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
+from collections import Counter
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ import pyarrow.parquet as pq
 
 from afflux.capture.output import MARK
 from afflux.capture.schemas import TABLES
+from afflux.capture.units import Decoding
+from tests.capture.tabling import SETUP, asks, item
 from tests.capture.test_decoding import CLIENT, SERVER
 from tests.capture.writing import Talk, pcap
 from tests.cli.running import Ran, afflux
@@ -43,6 +48,30 @@ def test_tables_without_spark(capture: Path, tmp_path: Path) -> None:
     assert os.listdir(capture.parent) == ["one.pcap"]  # no index
 
 
+def test_frames_without_a_type(capture: Path, tmp_path: Path) -> None:
+    """Bytes that the capture lacks are a frame without a type: in a capture of their own, and beside others."""
+    packets = Talk(client=("10.0.0.3", 40_000)).whole(CLIENT, SERVER, 300)
+    del packets[-5]
+    lost = capture.with_name("lost.pcap")
+    lost.write_bytes(pcap(packets))
+    columns, found = ("type", "protocol", "dir", "conn"), {}
+    for path in (capture, lost):
+        rows = [row for table, batch in Decoding().files([path]) if table == "frames" for row in batch.to_pylist()]
+        found[path] = Counter(map(itemgetter(*columns), rows))
+        assert {row["file"] for row in rows} == {str(path)}
+    assert any(kind is None for kind, *_ in found[lost])
+    for names in ((lost,), (capture, lost), (lost, capture)):
+        ran = decode(*map(str, names), "--out", str(tmp_path / "out"))
+        assert (ran.code, ran.errors) == (0, "")
+        rows = pq.read_table(tmp_path / "out" / "frames").to_pylist()
+        assert Counter(map(itemgetter(*columns), rows)) == sum((found[path] for path in names), Counter())
+        assert {row["file"] for row in rows} == {str(path) for path in names}
+    ran = decode(str(lost), "--out", str(tmp_path / "parts"), "--partition-by", "type")
+    assert (ran.code, ran.errors) == (0, "")
+    kinds = pq.read_table(tmp_path / "parts" / "frames").column("type").to_pylist()
+    assert Counter(kinds) == Counter(kind for kind, *_ in found[lost].elements())
+
+
 def test_some_rows_of_some_tables_in_partitions(capture: Path, tmp_path: Path) -> None:
     words = ("--tables", "frames,streams", "--where", "type == SETUP", "--payload", "--partition-by", "type")
     ran = decode(str(capture), "--out", str(tmp_path / "out"), *words)
@@ -51,6 +80,34 @@ def test_some_rows_of_some_tables_in_partitions(capture: Path, tmp_path: Path) -
     frames = pq.read_table(tmp_path / "out" / "frames")
     assert os.listdir(tmp_path / "out" / "frames") == ["type=SETUP"]
     assert frames.num_rows == 1 and {"metadata", "data"} <= set(frames.schema.names)
+
+
+def test_a_column_of_too_many_values_makes_no_directories(tmp_path: Path) -> None:
+    path = tmp_path / "many.pcap"
+    path.write_bytes(packed(SETUP + asks(1), *(item(1) for _ in range(1_100))))
+    ran = decode(str(path), "--out", str(tmp_path / "out"), "--tables", "frames", "--partition-by", "packet")
+    assert (ran.code, ran.out, ran.errors.count("\n")) == (2, "", 1)
+    assert "the table frames cannot be distributed by packet: " in ran.errors and "1024" in ran.errors
+    assert os.listdir(tmp_path) == ["many.pcap"]
+
+
+def packed(ours: bytes, *theirs: bytes) -> bytes:
+    """A capture of a connection in which the server's frames have a packet each."""
+    talk = Talk()
+    packets = [*talk.open(), *talk.send(True, ours)]
+    return pcap([*packets, *(one for data in theirs for one in talk.send(False, data)), *talk.close()])
+
+
+def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tmp_path: Path) -> None:
+    xz = capture.with_name("two.pcap.xz")
+    xz.write_bytes(lzma.compress(capture.read_bytes()))
+    for where in (capture.parent, capture.parent / "*"):
+        ran = decode(str(where), "--out", str(tmp_path / "out"))
+        assert (ran.code, ran.errors.count("\n")) == (0, 1)
+        assert f"{xz} is compressed with xz, and only gzip and zstd are read: passed over\n" in ran.errors
+    ran = decode(str(xz), "--out", str(tmp_path / "out"))
+    told = f"afflux: {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+    assert (ran.code, ran.out, ran.errors) == (1, "", told)
 
 
 def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
@@ -68,6 +125,7 @@ def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
         (("*.pcapng",), 1, "no captures match *.pcapng"),
         (("captures", "--tables", "frame"), 2, "--tables: there is no table 'frame'; there are frames, "),
         (("captures", "--partition-by", "typ"), 2, "--partition-by: none of the tables has a column 'typ'"),
+        (("captures", "--partition-by", "flags"), 2, "--partition-by: 'flags' is array<string>: directories need a"),
         (("captures", "--where", "typ == 1"), 2, "where"),
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
         (("captures", "--out", "captures"), 2, "has files that are no capture tables: choose a new directory"),

@@ -9,7 +9,9 @@ import shlex
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -119,6 +121,25 @@ def test_a_reason_has_the_last_cause() -> None:
     assert reason_of("no such column") == "no such column"
 
 
+def test_an_error_of_a_python_worker_is_its_reason() -> None:
+    """Spark introduces it, and writes the traceback after that; an error may have more lines than one."""
+    traces = [format_exc(error) for error in (OSError(28, "No space left", "/tables"), MemoryError(), KeyError("a"))]
+    introduced = ["An exception was thrown from the Python worker:\n" + trace for trace in traces]
+    expected = ["OSError: [Errno 28] No space left: '/tables'", "MemoryError", "KeyError: 'a'"]
+    assert [*map(reason_of, introduced)] == expected
+    java = "\n\nJVM stacktrace:\n\tat org.apache.spark.Job\nCaused by: java.lang.Exception: x\n"
+    assert [reason_of(text + java) for text in introduced] == expected
+    assert reason_of(introduced[0].replace("left", "left\n  here")) == "OSError: [Errno 28] No space left"
+
+
+def format_exc(error: Exception) -> str:
+    """The traceback of an error that another one has caused."""
+    try:
+        raise error from ValueError("first\nsecond")
+    except Exception:
+        return traceback.format_exc()
+
+
 class Thrown:
     """An exception of Java."""
 
@@ -147,6 +168,41 @@ def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
     what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
     with pytest.raises(TailFailed, match=r"Spark.s JVM has ended, .*; the same command continues"):
         follow(Gone(), what, print, int)  # type: ignore[arg-type] # a double
+
+
+class Starting(Gone):
+    """A session, and all that it returns; its query starts, and ends at the fourth look."""
+
+    recentProgress = ()  # noqa: N815 -- Spark's name
+    states = ("Initializing sources", "Initializing sources", "Getting offsets from X", "Stopped")
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+        self.looks = 0
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"message": self.states[self.looks - 1], "isTriggerActive": True, "isDataAvailable": False}
+
+    def awaitTermination(self, seconds: float) -> bool:
+        self.clock[0] *= 2
+        self.looks += 1
+        return self.looks == 4
+
+    def stop(self) -> None:
+        pass
+
+
+def test_a_query_that_starts_tells_what_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [5.0], list[Any]()
+    monkeypatch.setattr("afflux.spark.tail.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    what = Tail(options={"uri": "tcp://127.0.0.1:1"}, out=str(tmp_path / "table"))
+    follow(Starting(clock), what, told.append, int)  # type: ignore[arg-type] # a double
+    assert [one.cause for one in told[:3]] == [
+        "Spark is starting the query: Initializing sources",
+        "Spark is starting the query: Initializing sources",
+        "the query waits for the first answer of the server (see the log above)",
+    ]
 
 
 def test_a_text_that_only_introduces_the_reason_is_completed() -> None:

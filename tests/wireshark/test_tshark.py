@@ -104,6 +104,20 @@ def compare(lua: Path, capture: Path, *options: str, decode: Sequence[str] = ())
     return records
 
 
+def test_one_filter_finds_the_frames_of_all_protocols(lua: Path, tmp_path: Path) -> None:
+    setup, items = prefixed(wire.Setup().encode()), prefixed(wire.PayloadFrame(stream=1, next=True).encode())
+    packets = Talk(client=("10.0.0.9", 40_000)).whole(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n")
+    packets += Talk(client=("10.0.0.1", 40_000)).whole(setup, items)
+    packets += Talk(client=("10.0.0.2", 40_000)).whole(*(b"".join(one) for one in BOTH["jmux"][:2]))
+    path = tmp_path / "several.pcap"
+    path.write_bytes(pcap(packets))
+    found = [
+        tshark(lua, path, *HEURISTICS, "-Y", text, "-T", "fields", "-e", "frame.number").split()
+        for text in ("afflux", "afflux.rsocket or afflux.jmux", "afflux.rsocket", "tcp.len > 0 and ip.addr != 10.0.0.9")
+    ]
+    assert found[0] == found[1] == found[3] and 0 < len(found[2]) < len(found[0])
+
+
 def _unhidden(record: dict[str, Any]) -> dict[str, Any]:
     """Only the length of a secret is shown."""
     if record["fields"].get("token"):

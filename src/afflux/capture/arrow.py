@@ -6,7 +6,7 @@ Words that occur in many rows, such as types and flags, are taken from the few d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def batch(
     frames: Frames,
     *,
     file: str | None = None,
+    earlier: Sequence[str] = (),
     numbers: Ints | None = None,
     payload: bool = False,
     dictionaries: bool = False,
@@ -48,7 +49,7 @@ def batch(
         "flags": _flags(frames),
         "error": _errors(frames.errors, count),
         "fields": words(*_distinct(frames.fields, count, "{}", _json)),
-        "file": words([file], np.zeros(count, np.int32)),
+        "file": words(*_files(frames, file, earlier)),
         "packet": pa.nulls(count, pa.int64()) if numbers is None else _numbers(numbers, numbers > 0, pa.int64()),
     }
     for name in NUMBERS:
@@ -66,6 +67,16 @@ def batch(
     return pa.RecordBatch.from_arrays([columns[name] for name in whole.names], schema=whole)
 
 
+def _files(frames: Frames, file: str | None, earlier: Sequence[str]) -> tuple[list[str | None], npt.NDArray[np.int32]]:
+    """Return the names of files, and the number of each frame's file."""
+    names: dict[str | None, int] = {file: 0}
+    numbers = np.array([names.setdefault(name, len(names)) for name in earlier], np.int32)
+    found = np.zeros(len(frames), np.int32)
+    first = np.flatnonzero((frames.packet >= 0) & (frames.packet < len(earlier)))
+    found[first] = numbers[frames.packet[first]]
+    return list(names), found
+
+
 def _valid(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:
     """Return the bitmap of the values that are present; None if all are."""
     return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -77,10 +88,14 @@ def _numbers(values: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) ->
 
 
 def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
-    """Return the words with these numbers, as a dictionary array."""
+    """Return the words with these numbers, as a dictionary array. Its dictionary has no nulls, which pyarrow could
+    neither unify nor write as Parquet: rows without a word have no number."""
     codes = np.ascontiguousarray(rows, np.int32)
-    numbers = pa.Array.from_buffers(pa.int32(), len(codes), [None, pa.py_buffer(codes)])
-    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()), safe=False)
+    missing = [number for number, word in enumerate(words) if word is None]
+    valid = _valid(~np.isin(codes, missing)) if missing else None
+    numbers = pa.Array.from_buffers(pa.int32(), len(codes), [valid, pa.py_buffer(codes)])
+    known = pa.array(["" if word is None else word for word in words], pa.string())
+    return pa.DictionaryArray.from_arrays(numbers, known, safe=False)
 
 
 def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:

@@ -63,7 +63,7 @@ class FrameBatches:
         self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
         self._reader = BatchReader(self._settings)
         self._kinds = Kinds()
-        self._time: Ints = np.empty(0, np.int64)
+        self._last: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
         self.flows = Flows(limits, lambda connection: make(connection, self._settings), overlap=overlap)
@@ -91,31 +91,38 @@ class FrameBatches:
         self.use(capture)
         for packets in capture:
             yield self.take(packets)
+        if (rest := self.rest()) is not None:
+            yield rest
         yield self.end()
 
     def take(self, packets: Packets, found: Segments | None = None) -> Frames:
         """Return the frames that a batch of packets completes. ``found`` are its segments, if they are known. The
-        garbage collector waits meanwhile (pausing.py)."""
+        packets of the frames are those of ``flows.packets``. The garbage collector waits meanwhile (pausing.py)."""
         with uncollected():
             if found is None:
                 found = segments(packets, self.network, checksums=self._checksums)
             self.flows.take(packets, found)
-            self._time = packets.time
-            return self._frames()
+            self._last = packets.time[-1:]
+            return self._frames(self.flows.packets.time)
+
+    def rest(self) -> Frames | None:
+        """The capture has ended: return the frames of the packets that had to wait for later ones, None if there are no
+        such packets. Call it before ``end``."""
+        with uncollected():
+            return self._frames(self.flows.packets.time) if self.flows.rest() else None
 
     def until(self, time: int) -> None:
         """The capture ends at this time, in nanoseconds: frames that its end completes get it."""
-        self._time = np.array([time], np.int64)
+        self._last = np.array([time], np.int64)
 
     def end(self) -> Frames:
         """End all connections; return the frames that this completes. Their packet is -1, their time the last one."""
         with uncollected():
             self.network.end()
             self.flows.end()
-            self._time = self._time[-1:]
-            return self._frames()
+            return self._frames(self._last)
 
-    def _frames(self) -> Frames:
+    def _frames(self, time: Ints) -> Frames:
         if len(self._kinds) > _MOST_KINDS:
             self._kinds = Kinds()
-        return self._reader.frames(self._time, self._kinds)
+        return self._reader.frames(time, self._kinds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -218,7 +218,8 @@ class Conversation:
             self._undecrypted(packet)
             return
         if not self.settled:
-            self._other(Content.MID_STREAM, "bytes are missing before the protocol was recognized")
+            cut = self.connection.halves[rising].counts.cut
+            self._other(Content.MID_STREAM, "packets are cut short (snap length)" if cut else "first bytes are missing")
             return
         side = self._sides.get(rising)
         if side is not None:
@@ -264,12 +265,12 @@ class Conversation:
         before = side.buffered
         if data is None:
             self.settings.buffered -= before
-            self._emit(rising, side.end(), 0, ends, packets)
+            self._emit(rising, _ruled(side.end(), "cut"), 0, ends, packets)
         elif isinstance(data, str):
             self.settings.buffered -= before
             self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
         elif isinstance(data, int):
-            self._emit(rising, side.lose(data), 0, ends, packets)
+            self._emit(rising, _ruled(side.lose(data), "lost"), 0, ends, packets)
             self.settings.buffered += side.buffered - before
         else:
             self._emit(rising, side.feed(data), start, ends, packets)
@@ -488,3 +489,10 @@ class Conversation:
             texts = " or ".join(sorted(entry.name for entry in candidates))
             self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")
         return found
+
+
+def _ruled(placed: Iterable[Placed], rule: str) -> Iterator[Placed]:
+    """Yield records of frames that are not whole, with a word in place of the rule: nobody has broken it."""
+    for position, made in placed:
+        made["error"]["rule"] = rule
+        yield position, made

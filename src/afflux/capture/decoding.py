@@ -67,14 +67,17 @@ class Decoder:
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        time: list[int] = []
+        last: list[int] = []
         for packets in self.capture:
             self.flows.take(packets, segments(packets, self.network, checksums=self._checksums))
-            time = packets.time.tolist() if self._settings.found else [int(packets.time[-1])]
+            time = self.flows.packets.time.tolist() if self._settings.found else [int(packets.time[-1])]
             yield from self._records(time)
+            last = [int(packets.time[-1])]
         self.network.end()
+        if self.flows.rest():
+            yield from self._records(self.flows.packets.time.tolist())
         self.flows.end()
-        yield from self._records(time)
+        yield from self._records(last)
 
     def _records(self, time: list[int]) -> Iterator[Record]:
         """Yield the frames found since the last call, in the order of the packets that completed them."""

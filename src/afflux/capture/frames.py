@@ -246,13 +246,15 @@ class Frames:
         return whole
 
     def arrow(
-        self, *, file: str | None = None, numbers: Ints | None = None, payload: bool = False, dictionaries: bool = False
-    ) -> pa.RecordBatch:
+        self, *, file: str | None = None, earlier: Sequence[str] = (), numbers: Ints | None = None,
+        payload: bool = False, dictionaries: bool = False,
+    ) -> pa.RecordBatch:  # fmt: skip
         """Return the frames as rows of the table ``frames`` (schemas.py). A number of 64 bits is shown as the largest
         that the column can have.
 
         Args:
             file: the name of the capture.
+            earlier: the names of the captures with the first packets, if those are others.
             numbers: for each frame the number of its packet in the file, counted from 1; 0 for none.
             payload: with the columns ``metadata`` and ``data``, which must have been kept.
             dictionaries: columns of few different words are dictionary arrays.
@@ -262,7 +264,7 @@ class Frames:
         """
         from afflux.capture.arrow import batch
 
-        return batch(self, file=file, numbers=numbers, payload=payload, dictionaries=dictionaries)
+        return batch(self, file=file, earlier=earlier, numbers=numbers, payload=payload, dictionaries=dictionaries)
 
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes

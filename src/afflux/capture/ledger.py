@@ -129,7 +129,7 @@ class Ledger:
         Args:
             frames: the frames; those of a connection that has ended are not followed by others.
             held: three rows with an element for each frame: how long the server and the client of its connection could
-                not send until then, in nanoseconds, and whether bytes of the connection are missing.
+                not send until then, in nanoseconds, and what is missing of it (see ``MISSED``).
         """
         followers = [self._follow(conversation) for conversation in frames.conversations]
         table = self.translator.table(frames, followers, held)
@@ -197,9 +197,6 @@ class Ledger:
         found = self._followers.get(conversation)
         if found is None:
             found = self._followers[conversation] = self._begin(conversation)
-        halves = conversation.connection.halves
-        if halves[False].counts.gaps or halves[True].counts.gaps:
-            self._conns[found.number, names.GAPS] = 1
         return found
 
     def _begin(self, conversation: Conversation) -> Follower:
@@ -229,6 +226,8 @@ class Ledger:
             state[names.RULES] = sum(1 << case for case in meanings.rules)
             state[names.TRAITS] = _traits(meanings)
             state[names.WITHOUT : names.WITHOUT + 2] = state[names.WAITED : names.WAITED + 2] = -1
+            state[names.LAST_ITEM : names.LAST_ITEM + 2] = -1
+            state[names.LOST : names.LOST + 2] = names.NEVER
         return state
 
 

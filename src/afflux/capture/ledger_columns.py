@@ -16,7 +16,7 @@ BEGUN: Final = 5
 WHOLE: Final = 7
 "Its bytes are known from the first one."
 GAPS: Final = 9
-"Bytes of the connection are missing: nothing about credit or unknown streams can be proved."
+"Frames of the connection are missing: what they may have changed proves nothing."
 LATER: Final = 10
 "It continues a former connection."
 LEASES: Final = 11
@@ -24,8 +24,8 @@ LARGEST: Final = 12
 "The largest stream id that it has opened."
 RATION: Final = 14
 "What it may send on each new stream; -1 for no bound."
-SENDINGS: Final = 16
-"Frames with items that it has sent."
+BUSY: Final = 16
+"How long it has sent items one after the other, in ns: the time between two counts if it would not be a stall."
 LEFT: Final = 18
 "Requests that its lease permits."
 UNTIL: Final = 20
@@ -44,7 +44,19 @@ LAST_TYPE: Final = 31
 "The type of the last frame about leases, and where it is: what a wait for a lease began after."
 LAST_SIDE: Final = 32
 LAST_AT: Final = 33
-CONN_WIDTH: Final = 34
+LAST_ITEM: Final = 34
+"When it has sent the last item; -1 for none."
+LOST: Final = 36
+"When frames of it were lost for the last time; NEVER for never."
+DARK: Final = 38
+"Its frames are not seen: OVER_DARK, the next one cannot be found; ABSENT, the capture has no packet of it."
+SEEN: Final = 40
+"What the column MISSED of the last frame has."
+CONN_WIDTH: Final = 41
+
+NEVER: Final = -2
+OVER_DARK: Final = 1
+ABSENT: Final = 2
 
 IDS: Final = 1
 "Stream ids are odd or even by side, and 0 is the connection."
@@ -74,11 +86,13 @@ TRANSPORT: Final = 1
 PRODUCER: Final = 2
 LEASE_WAIT: Final = 3
 LOCAL: Final = 4
+UNSURE: Final = 5
 COMPLETED: Final = 0
 FAILED: Final = 1
 CANCELLED: Final = 2
 CONNECTION: Final = 3
 OPEN: Final = 4
+UNSEEN: Final = 5
 GRACE_NS: Final = 1_000_000_000
 "How long after its expiry a lease may still be used: the request may have been on its way."
 
@@ -106,6 +120,10 @@ A_ABORT: Final = int(Act.ABORT)
 A_PART: Final = int(Act.PART)
 A_SKIP: Final = -1
 "The frame could not be read."
+A_LOST: Final = -2
+"Bytes of the frame are missing."
+A_OVER: Final = -3
+"The frames after it cannot be found."
 
 B_CREDIT: Final = int(Broken.CREDIT)
 B_UNKNOWN: Final = int(Broken.UNKNOWN)
@@ -150,5 +168,6 @@ MILLIS: Final = 14
 HELD: Final = 15
 "How long the direction from the server, and in the next column that from the client, could not send; see window.py."
 MISSED: Final = 17
-"Bytes of the connection are missing: the receiver has acknowledged more than the capture has."
+"""1 if the receiver has acknowledged more than the capture has so far; 2 if the capture has no packet of the server, 4
+if it has none of the client."""
 FRAME_WIDTH: Final = 18

@@ -12,34 +12,42 @@ from afflux.capture.ledger_columns import (
     A_LEASES,
     A_RATION,
     A_SERVER,
+    ABSENT,
     ACTS,
     AT,
     B_FIRST,
     B_LEASE,
+    B_PARITY,
     B_SETUP,
     B_SIDE,
     B_STREAM,
+    B_ZERO,
     BEGUN,
+    BUSY,
     CONNS,
+    DARK,
     GAPS,
     GRACE,
     GRACE_NS,
     LARGEST,
     LAST_AT,
+    LAST_ITEM,
     LAST_SIDE,
     LAST_TYPE,
     LATER,
     LEASE_WAIT,
     LEASES,
     LEFT,
+    LOST,
     MILLIS,
-    MISSED,
     NEW_ROUTE,
     NUMBER,
     ODD,
     ORDERED,
+    OVER_DARK,
     RATION,
     RULES,
+    SEEN,
     SERVER_FIRST,
     SIDE,
     STREAM_ID,
@@ -54,14 +62,57 @@ from afflux.capture.ledger_columns import (
 )
 from afflux.capture.slots import GIVEN_UP
 
-__all__ = ["breaks", "concerns", "never_began", "uses_lease"]
+__all__ = ["breaks", "concerns", "incomplete", "loses", "never_began", "sees", "sends", "unsure", "uses_lease"]
+
+
+@compiled
+def unsure(conns: Table, conn: int) -> bool:
+    """Whether frames are missing that may have changed what is known of a connection."""
+    return bool(conns[conn, GAPS] or conns[conn, SEEN])
+
+
+@compiled
+def incomplete(conns: Table, conn: int, side: int, since: int) -> bool:
+    """Whether frames may be missing that a side has sent since a time."""
+    return bool(conns[conn, DARK + side] or conns[conn, LOST + side] >= since)
+
+
+@compiled
+def loses(conns: Table, conn: int, side: int, time: int, over: bool) -> None:
+    """Frames of a side are lost. ``over``: the next one cannot be found."""
+    conns[conn, GAPS] = 1
+    conns[conn, LOST + side] = max(conns[conn, LOST + side], time)
+    if over:
+        conns[conn, DARK + side] |= OVER_DARK
+
+
+@compiled
+def sees(conns: Table, conn: int, seen: int, time: int) -> None:
+    """What the capture has of the connection is another now; see ``MISSED``."""
+    for side in range(2):
+        absent = seen >> (1 + side) & 1
+        if conns[conn, SEEN] >> (1 + side) & 1 and not absent:
+            loses(conns, conn, side, time, False)
+        conns[conn, DARK + side] = (conns[conn, DARK + side] & OVER_DARK) | absent * ABSENT
+    conns[conn, SEEN] = seen
+
+
+@compiled
+def sends(conns: Table, conn: int, side: int, time: int, least: int) -> None:
+    """A side sends an item."""
+    last = conns[conn, LAST_ITEM + side]
+    if last >= 0 and 0 < time - last < least:
+        conns[conn, BUSY + side] += time - last
+    conns[conn, LAST_ITEM + side] = time
 
 
 @compiled
 def breaks(
     conns: Table, wrong: Table, counts: Column, conn: int, frame: int, case: int, kind: int, a: int, b: int
 ) -> None:
-    """Note a broken rule, if the protocol has it."""
+    """Note a broken rule, if the protocol has it, and if no missing frame may be the reason."""
+    if case not in (B_ZERO, B_PARITY, B_SIDE, B_STREAM) and unsure(conns, conn):
+        return
     if conns[conn, RULES] >> case & 1:
         at = counts[3]
         wrong[at, 0], wrong[at, 1], wrong[at, 2], wrong[at, 3], wrong[at, 4] = frame, case, kind, a, b
@@ -93,7 +144,7 @@ def uses_lease(
     conn, side, time = frames[frame, CONNS], frames[frame, SIDE], frames[frame, TIME]
     waited, since = conns[conn, WAITED + side], conns[conn, WITHOUT + side]
     gap = 0
-    if waited >= 0 and waited - since >= least and time - waited < least:
+    if waited >= 0 and waited - since >= least and time - waited < least and not unsure(conns, conn):
         gap = waited - since
         at = counts[2]
         stalls[at, 0], stalls[at, 1], stalls[at, 2] = conn, frames[frame, STREAM_ID], side
@@ -113,7 +164,7 @@ def uses_lease(
         conns[conn, LEFT + side] -= 1
     elif conns[conn, GRACE + side] > 0 and not late:
         conns[conn, GRACE + side] -= 1
-    elif not (conns[conn, GAPS] or frames[frame, MISSED]):
+    else:
         breaks(conns, wrong, counts, conn, frame, B_LEASE, kind, int(late), 0)
     if conns[conn, LEFT + side] == 0 and conns[conn, WITHOUT + side] < 0:
         conns[conn, WITHOUT + side] = time
@@ -159,7 +210,7 @@ def concerns(conns: Table, wrong: Table, counts: Column, frames: Columns, frame:
 def never_began(conns: Table, order: Column, frames: Columns, frame: int) -> bool:
     """Whether it is certain that a stream without a row never began."""
     conn, stream = frames[frame, CONNS], frames[frame, STREAM_ID]
-    if conns[conn, GAPS] or frames[frame, MISSED]:
+    if unsure(conns, conn):
         return False
     if order[GIVEN_UP] == 0:
         return True

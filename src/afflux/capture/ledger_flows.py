@@ -13,10 +13,11 @@ from afflux.capture.ledger_columns import (
     B_DIRECTION,
     B_DONE,
     B_ZERO,
+    BUSY,
+    CREDIT,
     EMPTY,
     END,
     FREE_ITEM,
-    GAPS,
     GRANTS,
     HELD,
     ITEM_COUNT,
@@ -26,20 +27,20 @@ from afflux.capture.ledger_columns import (
     K_SESSION,
     K_UNKNOWN,
     LOCAL,
-    MISSED,
+    NEVER,
     NUMBER,
     OCTETS,
     PEER,
     PRODUCER,
-    SENDINGS,
     SIDE,
     SIZE,
     TIME,
     TRAITS,
     TRANSPORT,
     TYPE,
+    UNSURE,
 )
-from afflux.capture.ledger_connections import breaks
+from afflux.capture.ledger_connections import breaks, incomplete, sends
 from afflux.capture.slots import (
     AFTER_AT,
     AFTER_SIDE,
@@ -50,6 +51,7 @@ from afflux.capture.slots import (
     BYTES,
     CONN,
     DONE,
+    FIRST,
     GRANTED,
     ITEMS,
     KIND,
@@ -64,7 +66,7 @@ from afflux.capture.slots import (
     USED,
 )
 
-__all__ = ["carries", "flows", "grants", "note_credit", "starts", "stops", "two_ways"]
+__all__ = ["answers", "carries", "flows", "grants", "note_credit", "starts", "stops", "two_ways", "unseen"]
 
 
 @compiled
@@ -74,9 +76,38 @@ def two_ways(kind: int) -> bool:
 
 
 @compiled
-def note_credit(rows: Table, credit: Table, counts: Column, row: int, way: int, event: int, n: int, frame: int) -> None:
-    """Note an event of the credit of one direction, if it needs credit."""
-    if rows[row, GRANTED + way] < 0:
+def _lossy(rows: Table, conns: Table, row: int, side: int) -> bool:
+    """Whether frames of a stream may be missing that a side has sent."""
+    return incomplete(conns, rows[row, CONN], side, rows[row, FIRST])
+
+
+@compiled
+def unseen(rows: Table, conns: Table, row: int) -> bool:
+    """Whether frames of a stream may be missing."""
+    return _lossy(rows, conns, row, 0) or _lossy(rows, conns, row, 1)
+
+
+@compiled
+def _ungranted(rows: Table, conns: Table, row: int, side: int) -> bool:
+    """Whether credit of a stream may be missing that a side has granted; with rations, at the beginning."""
+    conn = rows[row, CONN]
+    start = NEVER + 1 if conns[conn, TRAITS] & OCTETS else rows[row, FIRST]
+    return incomplete(conns, conn, side, start)
+
+
+@compiled
+def answers(rows: Table, conns: Table, row: int, time: int) -> None:
+    """The requester gets an answer. When the first one came is unknown if one may be missing."""
+    if rows[row, ANSWERED] == -1:
+        rows[row, ANSWERED] = -2 if _lossy(rows, conns, row, 1 - rows[row, ASKER]) else time
+
+
+@compiled
+def note_credit(
+    rows: Table, conns: Table, credit: Table, counts: Column, row: int, way: int, event: int, n: int, frame: int
+) -> None:
+    """Note an event of the credit of one direction, if it needs credit, and if all of it was seen."""
+    if rows[row, GRANTED + way] < 0 or _ungranted(rows, conns, row, 0) or _ungranted(rows, conns, row, 1):
         return
     at = counts[1]
     credit[at, 0], credit[at, 1] = rows[row, CONN], rows[row, STREAM]
@@ -110,12 +141,20 @@ def flows(
         return
     conn = rows[row, CONN]
     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
+    for side in range(2):
+        if incomplete(conns, conn, side, rows[row, SINCE + way]):
+            return
+    if ended_by < 0 and unseen(rows, conns, row):
+        return
+    needs = rows[row, GRANTED + way] >= 0
     cause = PRODUCER
-    if rows[row, GRANTED + way] >= 0 and rows[row, USED + way] >= rows[row, GRANTED + way]:
-        cause = PEER
+    if needs and rows[row, USED + way] >= rows[row, GRANTED + way]:
+        cause = UNSURE if _ungranted(rows, conns, row, 1 - sender) else PEER
+    elif (needs and _lossy(rows, conns, row, sender)) or (kind == K_UNKNOWN and conns[conn, TRAITS] & CREDIT):
+        cause = UNSURE
     elif 2 * (held - rows[row, BLOCKED + way]) >= gap:
         cause = TRANSPORT
-    elif conns[conn, SENDINGS + sender] > rows[row, SENT + way]:
+    elif 2 * (conns[conn, BUSY + sender] - rows[row, SENT + way]) >= gap:
         cause = LOCAL
     at = counts[2]
     stalls[at, 0], stalls[at, 1], stalls[at, 2] = conn, rows[row, STREAM], sender
@@ -134,17 +173,17 @@ def starts(rows: Table, conns: Table, frames: Columns, frame: int, row: int, way
     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
     rows[row, SINCE + way] = frames[frame, TIME]
     rows[row, BLOCKED + way] = frames[frame, HELD + sender]
-    rows[row, SENT + way] = conns[rows[row, CONN], SENDINGS + sender]
+    rows[row, SENT + way] = conns[rows[row, CONN], BUSY + sender]
     rows[row, AFTER_TYPE + way] = frames[frame, TYPE]
     rows[row, AFTER_SIDE + way] = frames[frame, SIDE]
     rows[row, AFTER_AT + way] = frames[frame, AT]
 
 
 @compiled
-def stops(rows: Table, credit: Table, counts: Column, row: int, way: int, how: int, frame: int) -> None:
+def stops(rows: Table, conns: Table, credit: Table, counts: Column, row: int, way: int, how: int, frame: int) -> None:
     """A direction has ended: 1, its sender has ended it; 2, its receiver wants no more."""
     if not rows[row, DONE + way]:
-        note_credit(rows, credit, counts, row, way, END, 0, frame)
+        note_credit(rows, conns, credit, counts, row, way, END, 0, frame)
     rows[row, DONE + way] = how
 
 
@@ -166,10 +205,10 @@ def _uses_credit(
     granted, used = rows[row, GRANTED + way], rows[row, USED + way]
     if granted < 0 or amount == 0:
         return
-    if used > granted and not (conns[conn, GAPS] or frames[frame, MISSED]):
+    if used > granted:
         breaks(conns, wrong, counts, conn, frame, B_CREDIT, rows[row, KIND], granted, used)
     if used >= granted and used - amount < granted:
-        note_credit(rows, credit, counts, row, way, EMPTY, 0, frame)
+        note_credit(rows, conns, credit, counts, row, way, EMPTY, 0, frame)
 
 
 @compiled
@@ -191,15 +230,15 @@ def carries(
     elif traits & OCTETS == 0:
         part = 3 if kind == K_CHANNEL and traits & FREE_ITEM else 1 if kind in (K_CHANNEL, K_UNKNOWN) else 2
     rows[row, BYTES + way] += frames[frame, SIZE]
-    if way == 0 and rows[row, ANSWERED] < 0:
-        rows[row, ANSWERED] = time
+    if way == 0:
+        answers(rows, conns, row, time)
     if acts & A_FOLLOWS and not acts & A_COMPLETE:
         rows[row, PART + way] = max(part, 1)
     else:
         rows[row, PART + way] = 0
         if part != 2:
             rows[row, ITEMS + way] += frames[frame, ITEM_COUNT]
-            conns[conn, SENDINGS + sender] += 1
+            sends(conns, conn, sender, time, least)
         if part < 2:
             _uses_credit(rows, conns, frames, frame, row, way, credit, wrong, counts)
     starts(rows, conns, frames, frame, row, way)
@@ -224,13 +263,15 @@ def grants(
         breaks(conns, wrong, counts, conn, frame, B_DIRECTION, kind, way, 1)
         return
     granted = rows[row, GRANTED + way]
-    if granted < 0 or rows[row, DONE + way]:
+    if rows[row, DONE + way] or (granted < 0 and kind != K_UNKNOWN):
         return
-    if rows[row, USED + way] >= granted:
+    if granted < 0 or rows[row, USED + way] >= granted or _lossy(rows, conns, row, 1 - frames[frame, SIDE]):
         if not opens:
             held = frames[frame, HELD + 1 - frames[frame, SIDE]]
             flows(rows, conns, stalls, counts, row, way, frames[frame, TIME], held, frames[frame, TYPE], least)
         starts(rows, conns, frames, frame, row, way)
+    if granted < 0:
+        return
     rows[row, GRANTED + way] = granted + n if granted < 0x7FFFFFFFFFFFFFFF - n else 0x7FFFFFFFFFFFFFFF
     if n or opens:
-        note_credit(rows, credit, counts, row, way, GRANTS, n, frame)
+        note_credit(rows, conns, credit, counts, row, way, GRANTS, n, frame)

@@ -22,6 +22,7 @@ from afflux.capture.ledger_columns import (
     A_GRANT,
     A_ITEM,
     A_OPEN,
+    A_OVER,
     A_PART,
     A_SERVER,
     A_SKIP,
@@ -42,6 +43,7 @@ from afflux.capture.ledger_columns import (
     END,
     FAILED,
     FRAMES,
+    GAPS,
     HELD,
     IDS,
     ITEM_COUNT,
@@ -56,6 +58,7 @@ from afflux.capture.ledger_columns import (
     LATER,
     LEASES,
     LETTER,
+    MISSED,
     NEW_KIND,
     NEW_ROUTE,
     OCTETS,
@@ -66,7 +69,7 @@ from afflux.capture.ledger_columns import (
     OWN,
     RATION,
     RULES,
-    SENDINGS,
+    SEEN,
     SIDE,
     SIZE,
     STREAM_ID,
@@ -75,10 +78,20 @@ from afflux.capture.ledger_columns import (
     TOGETHER,
     TRAITS,
     TYPE,
+    UNSEEN,
     WHOLE,
 )
-from afflux.capture.ledger_connections import breaks, concerns, never_began, uses_lease
-from afflux.capture.ledger_flows import carries, flows, grants, note_credit, starts, stops, two_ways
+from afflux.capture.ledger_connections import (
+    breaks,
+    concerns,
+    loses,
+    never_began,
+    sees,
+    sends,
+    unsure,
+    uses_lease,
+)
+from afflux.capture.ledger_flows import answers, carries, flows, grants, note_credit, starts, stops, two_ways, unseen
 from afflux.capture.slots import (
     ANSWERED,
     ASKER,
@@ -248,7 +261,7 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
         elif not two_ways(kind):
             breaks(conns, wrong, counts, conn, frame, B_DIRECTION, kind, way, 2)
         else:
-            stops(rows, credit, counts, row, 1, 2, frame)
+            stops(rows, conns, credit, counts, row, 1, 2, frame)
             if rows[row, DONE]:
                 how = COMPLETED
     if acts & A_ERROR:
@@ -259,9 +272,9 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
             held = frames[frame, HELD + side]
             flows(rows, conns, stalls, counts, row, way, time, held, frames[frame, TYPE], least)
             starts(rows, conns, frames, frame, row, way)
-        stops(rows, credit, counts, row, way, 1, frame)
-        if way == 0 and rows[row, ANSWERED] < 0:
-            rows[row, ANSWERED] = time
+        stops(rows, conns, credit, counts, row, way, 1, frame)
+        if way == 0:
+            answers(rows, conns, row, time)
         alone = way == 0 and (traits & TOGETHER or not two_ways(kind) or kind == K_UNKNOWN)
         if alone or traits & ONE or rows[row, DONE + 1 - way]:
             how = COMPLETED
@@ -274,9 +287,9 @@ def _acts(  # long: what a frame does to its stream, in the order in which it ma
         held = frames[frame, HELD + sender]
         flows(rows, conns, stalls, counts, row, direction, time, held, frames[frame, TYPE], least)
         if not rows[row, DONE + direction]:
-            note_credit(rows, credit, counts, row, direction, END, 0, frame)
-    if how == FAILED and way == 0 and rows[row, ANSWERED] < 0:
-        rows[row, ANSWERED] = time
+            note_credit(rows, conns, credit, counts, row, direction, END, 0, frame)
+    if how == FAILED and way == 0:
+        answers(rows, conns, row, time)
     if how != COMPLETED or traits & TOGETHER or not two_ways(kind):
         rows[row, OVER + way] = 1
     _end(rows, order, letters, ended, histories, counts, row, how, frames[frame, CODES])
@@ -301,7 +314,7 @@ def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: 
 @compiled
 def _strays(rows: Table, conns: Table, frames: Columns, frame: int, row: int, wrong: Table, counts: Column) -> bool:
     """Judge a frame without a live stream that opens none; ``row`` is the remainder of one, or -1. Returns whether the
-    stream is one that began before the capture."""
+    stream is one whose beginning the capture does not have."""
     conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
     if row >= 0:
         way = 1 if rows[row, ASKER] == side else 0
@@ -310,7 +323,7 @@ def _strays(rows: Table, conns: Table, frames: Columns, frame: int, row: int, wr
         elif acts & A_ITEM and rows[row, DONE + way] == 1:
             breaks(conns, wrong, counts, conn, frame, B_DONE, rows[row, KIND], 0, 0)
         return False
-    return bool(conns[conn, LATER] or not (conns[conn, WHOLE] and conns[conn, WHOLE + 1]))
+    return bool(conns[conn, LATER] or conns[conn, GAPS] or not (conns[conn, WHOLE] and conns[conn, WHOLE + 1]))
 
 
 @compiled
@@ -324,7 +337,7 @@ def _simple(rows: Table, conns: Table, frames: Columns, frame: int, row: int, le
         and rows[row, PART + way] == 0
         and rows[row, DONE + way] == 0
         and rows[row, STALE] == 0
-        and (way == 1 or rows[row, ANSWERED] >= 0)
+        and (way == 1 or rows[row, ANSWERED] != -1)
         and (kind in (K_STREAM, K_SUBSCRIPTION) if way == 0 else kind == K_CHANNEL and rows[row, ITEMS] > 0)
         and (granted < 0 or rows[row, USED + way] + amount < granted)
         and frames[frame, TIME] - rows[row, SINCE + way] < least
@@ -332,7 +345,7 @@ def _simple(rows: Table, conns: Table, frames: Columns, frame: int, row: int, le
 
 
 @compiled
-def _item(rows: Table, letters: Bytes, conns: Table, frames: Columns, frame: int, row: int) -> None:
+def _item(rows: Table, letters: Bytes, conns: Table, frames: Columns, frame: int, row: int, least: int) -> None:
     """Apply such an item."""
     way = 1 if frames[frame, SIDE] == rows[row, ASKER] else 0
     conn = rows[row, CONN]
@@ -340,7 +353,7 @@ def _item(rows: Table, letters: Bytes, conns: Table, frames: Columns, frame: int
     rows[row, BYTES + way] += frames[frame, SIZE]
     rows[row, ITEMS + way] += frames[frame, ITEM_COUNT]
     rows[row, USED + way] += frames[frame, SIZE] if conns[conn, TRAITS] & OCTETS else frames[frame, ITEM_COUNT]
-    conns[conn, SENDINGS + frames[frame, SIDE]] += 1
+    sends(conns, conn, frames[frame, SIDE], frames[frame, TIME], least)
     starts(rows, conns, frames, frame, row, way)
 
 
@@ -368,15 +381,19 @@ def apply(  # long: the passage of one frame, case by case
     for frame in range(start, stop):
         conn, side, acts = frames[frame, CONNS], frames[frame, SIDE], frames[frame, ACTS]
         conns[conn, FRAMES] += 1
+        if frames[frame, MISSED] != conns[conn, SEEN]:
+            sees(conns, conn, frames[frame, MISSED], frames[frame, TIME])
         if acts & ~A_PART == A_ITEM and not conns[conn, TRAITS] & (OWN | ONE):
             stream = frames[frame, STREAM_ID]
             if row < 0 or rows[row, STREAM] != stream or rows[row, CONN] != conn or rows[row, STATE] != LIVE:
                 row = find(rows, hashes, conn, stream, 0)
             if row >= 0 and _simple(rows, conns, frames, frame, row, least):
-                _item(rows, letters, conns, frames, frame, row)
+                _item(rows, letters, conns, frames, frame, row, least)
                 continue
-        if acts == A_SKIP:
+        if acts <= A_SKIP:
             conns[conn, BEGUN + side] = 1
+            if acts != A_SKIP:
+                loses(conns, conn, side, frames[frame, TIME], acts == A_OVER)
             continue
         if not conns[conn, BEGUN + side] or acts & (A_FIRST | A_CONNECTION | A_CLIENT | A_SERVER):
             concerns(conns, wrong, counts, frames, frame)
@@ -398,11 +415,12 @@ def apply(  # long: the passage of one frame, case by case
         if opens and live:
             if acts & A_BARE and rows[row, ASKER] == side:
                 opens = False
-            elif conns[conn, RULES] >> B_LIVE & 1:
+            elif conns[conn, RULES] >> B_LIVE & 1 and not unsure(conns, conn):
                 breaks(conns, wrong, counts, conn, frame, B_LIVE, rows[row, KIND], 0, 0)
                 continue
             else:
-                _end(rows, order, letters, ended, histories, counts, row, OPEN, -1)
+                how = UNSEEN if unsure(conns, conn) else OPEN
+                _end(rows, order, letters, ended, histories, counts, row, how, -1)
         if opens:
             row = _opens(
                 rows, hashes, order, letters, conns, frames, frame, row, ended, histories, stalls, wrong, counts, owner,
@@ -443,6 +461,7 @@ def close(
                 for way in range(2):
                     sender = rows[row, ASKER] if way else 1 - rows[row, ASKER]
                     flows(rows, conns, stalls, counts, row, way, time, closing[number, 2 + sender], -1, least)
-                _end(rows, order, letters, ended, histories, counts, row, how, -1)
+                ends = UNSEEN if unseen(rows, conns, row) else how
+                _end(rows, order, letters, ended, histories, counts, row, ends, -1)
             forget(rows, hashes, order, conns, row)
             row = following

@@ -41,7 +41,8 @@ _FLUSH_BYTES: Final = 0x200_0000
 
 
 class OutputRefused(Invalid, ValueError):
-    """The directory cannot be replaced: it is no directory, has other files, or tables of another version."""
+    """The output cannot be replaced: a directory has other files or tables of another version, or a file is no page. Or
+    a table cannot be distributed by a column, which has too many values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +236,15 @@ class TableWriter:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        ds.write_dataset(
-            rows, self._directory / table, format="parquet", basename_template=f"part-{uuid4().hex}-{{i}}.parquet",
-            partitioning=ds.partitioning(pa.schema([rows.schema.field(name) for name in columns]), flavor="hive"),
-            existing_data_behavior="overwrite_or_ignore",
-        )  # fmt: skip
+        try:
+            ds.write_dataset(
+                rows, self._directory / table, format="parquet", basename_template=f"part-{uuid4().hex}-{{i}}.parquet",
+                partitioning=ds.partitioning(pa.schema([rows.schema.field(name) for name in columns]), flavor="hive"),
+                existing_data_behavior="overwrite_or_ignore",
+            )  # fmt: skip
+        except pa.ArrowInvalid as error:  # more directories than it makes
+            text = f"the table {table} cannot be distributed by {', '.join(columns)}: {error}"
+            raise OutputRefused(text, rule="output") from None
 
 
 def write_tables(

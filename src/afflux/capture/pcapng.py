@@ -70,8 +70,10 @@ class Pcapng:
     """
 
     def __init__(self, start: bytes, limits: Limits, secrets: Secrets, names: Names) -> None:
+        if len(start) < 12:
+            raise CaptureError(f"a pcapng file begins with 28 bytes, and this one has {len(start)}")
         if start[8:12] not in _ORDERS:
-            raise CaptureError(f"the byte-order magic of the first section is {start[8:12].hex() or 'missing'}")
+            raise CaptureError(f"the byte-order magic of the first section is {start[8:12].hex()}")
         self._limits = limits
         self._order = _ORDERS[start[8:12]]
         self.interfaces: list[Interface] = []

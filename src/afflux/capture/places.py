@@ -15,9 +15,9 @@ from afflux.capture.errors import CaptureError
 from afflux.capture.indexing import SUFFIX
 from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture, is_capture
-from afflux.capture.source import GZIP, ZSTD
+from afflux.capture.source import GZIP, ZSTD, other_compression
 
-__all__ = ["CaptureFiles", "captures_in"]
+__all__ = ["CaptureFiles", "captures_in", "unread"]
 
 _START = 0x1_0000
 
@@ -52,16 +52,37 @@ def captures_in(paths: Iterable[str]) -> CaptureFiles:
     return CaptureFiles([one for one in order if not found[one][1]], [one for one in order if found[one][1]])
 
 
+def unread(paths: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the files that ``captures_in`` passes over because they are compressed in a way that is not read, and the
+    name of each compression. Raises OSError if a file cannot be read."""
+    found = []
+    for text in paths:
+        for place in _places(text):
+            if place.is_file():
+                with place.open("rb") as file:
+                    name = other_compression(file.read(10))
+                found += [] if name is None else [(str(place), name)]
+    return found
+
+
+def _places(text: str) -> list[Path]:
+    """Return what is in a directory, or matches a pattern."""
+    path = Path(text)
+    if path.is_dir():
+        return sorted(path.iterdir())
+    return [Path(one) for one in sorted(glob(text))] if has_magic(text) and not path.exists() else []
+
+
 def _named(text: str) -> dict[Path, tuple[int, bool]]:
     path = Path(text)
     if path.is_dir():
-        places, what = sorted(path.iterdir()), f"the directory {text} has no captures (pcap, pcapng; gzip or zstd)"
+        what = f"the directory {text} has no captures (pcap, pcapng; gzip or zstd)"
     elif has_magic(text) and not path.exists():
-        places, what = [Path(one) for one in sorted(glob(text))], f"no captures match {text}"
+        what = f"no captures match {text}"
     else:
         return {path.absolute(): _first(path)}
     found = {}
-    for place in places:
+    for place in _places(text):
         if place.is_file() and not place.name.startswith((".", "_")) and not place.name.endswith(SUFFIX):
             try:
                 with place.open("rb") as file:
@@ -80,9 +101,6 @@ def _first(path: Path) -> tuple[int, bool]:
     with path.open("rb") as file:
         compressed = file.read(4).startswith((GZIP, ZSTD))
         file.seek(0)
-        try:
-            for packets in Capture(file, chunk=_START):
-                return int(packets.time[0]), compressed
-        except CaptureError as error:
-            raise CaptureError(f"{path}: {error.message}") from None
+        for packets in Capture(file, chunk=_START):
+            return int(packets.time[0]), compressed
     return NO_TIME, compressed

@@ -1,7 +1,8 @@
 """Relay connections to a server and record what passes: the bytes inside TLS too, because the proxy ends it.
 
-The proxy reads no further than the slower side takes, so back-pressure passes through. It relays nothing that it cannot
-record: a full disk ends it.
+The proxy reads no further than the slower side takes, so back-pressure passes through. A side that takes no more has a
+closed window in the recording. A connection that breaks ends alone. The proxy relays nothing that it cannot record: a
+full disk ends it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +22,13 @@ from afflux.core.errors import AddressError, BindFailed, ConnectFailed
 from afflux.core.limits import Limits
 from afflux.transports.address import Address, parse
 from afflux.transports.security import client_context, public, refusal, server_context, server_name
+from afflux.transports.tcp import why_not
 
 __all__ = ["RecordingProxy"]
 
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_BREAKS = (OSError, RuntimeError)
+"What a connection raises when it has broken: uvloop's closed transports raise RuntimeError."
 _LOCAL = "127.0.0.1"
 _LAST_PORT = 0xFFFF
 
@@ -40,28 +45,36 @@ class RecordingProxy:
         to: the address of the server.
         recording: takes the packets.
         limits: see ``connections`` and ``handshake_s``.
+        report: is called with the reason if the server cannot be connected to, once for the same reason in succession.
 
     Raises:
         AddressError: an address is wrong, or its transport cannot be relayed.
     """
 
-    def __init__(self, listen: str, to: str, recording: Recording, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, listen: str, to: str, recording: Recording, *, limits: Limits | None = None,
+        report: Callable[[str], object] | None = None,
+    ) -> None:  # fmt: skip
         self._listen, self._to = (_relayable(parse(uri, serving=True)) for uri in (listen, to))
         self._recording = recording
         self._limits = Limits.server() if limits is None else limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server
+        self._report, self._reported = report, ""
         self.connections = 0
         "Connections so far."
+        self.unconnected = 0
+        "Those for which the server could not be connected to."
         self.uri = ""
         "The address that clients connect to."
         self.failed: asyncio.Future[None]
         "Fails when the recording fails: the proxy is of no use any more."
 
     async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self.failed = loop.create_future()
+        self.failed = asyncio.get_running_loop().create_future()
         address = self._listen
+        if self._to.carrier.secure:
+            client_context(None, self._to)  # a wrong one is told now
         options: dict[str, Any] = {"limit": LARGEST}
         if address.carrier.secure:
             options |= {"ssl": server_context(None, address), "ssl_handshake_timeout": self._limits.handshake_s}
@@ -112,21 +125,28 @@ class RecordingProxy:
         client = _end(near[1], "peername", 1_024 + number % (_LAST_PORT - 1_023))
         try:
             far = await self._connect()
-        except (OSError, ConnectFailed) as error:
-            text = error.message if isinstance(error, ConnectFailed) else error.strerror or str(error)
-            server = (_LOCAL, self._to.port or 1)
-            line = self._recording.connect(client, server, time.time_ns(), comment=f"cannot connect to {self._to}")
-            line.reset(False, time.time_ns(), comment=text)
+        except ConnectFailed as error:
+            self._refused(error.message, client)
             near[1].transport.abort()
             return
         try:
             server = _end(far[1], "peername", 1)
             name = self._to.host if self._to.host != server[0] else ""
             line = self._recording.connect(client, server, time.time_ns(), name=name, comment=self._comment())
+            self._reported = ""
             await self._both(near, far, line)
         finally:
             for _, writer in (near, far):
                 writer.close()
+
+    def _refused(self, reason: str, client: Host) -> None:
+        """Report and record that there is no connection to the server."""
+        self.unconnected += 1
+        if self._report is not None and reason != self._reported:
+            self._report(reason)
+        self._reported = reason
+        line = self._recording.connect(client, (_LOCAL, self._to.port or 1), time.time_ns(), comment=reason)
+        line.reset(False, time.time_ns())
 
     async def _both(self, near: _Streams, far: _Streams, line: Line) -> None:
         """Relay both directions until both have ended or one has failed."""
@@ -142,33 +162,27 @@ class RecordingProxy:
                     writer.transport.abort()
             for task in ways:
                 task.cancel()
-            await asyncio.wait(ways)
+            await asyncio.gather(*ways, return_exceptions=True)
 
     async def _one(self, client: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line) -> bool:
         """Relay one direction; return whether it has ended in order."""
-        while True:
-            try:
-                data = await reader.read(LARGEST)
-            except OSError:
-                line.reset(client, time.time_ns())
-                return False
-            if not data:
-                line.end(client, time.time_ns())
-                with suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed transport
-                    if writer.can_write_eof():
-                        writer.write_eof()
-                    else:
-                        writer.close()
-                return True
-            line.data(client, data, time.time_ns())
-            try:
-                writer.write(data)
-                await writer.drain()
-            except OSError:
-                line.reset(not client, time.time_ns())
-                return False
+        try:
+            while data := await _read(reader, client):
+                line.data(client, data, time.time_ns())
+                await _write(writer, data, not client, line)
+        except _Broken as broken:
+            line.reset(broken.client, time.time_ns())
+            return False
+        line.end(client, time.time_ns())
+        with suppress(*_BREAKS):
+            if writer.can_write_eof():
+                writer.write_eof()
+            else:
+                writer.close()
+        return True
 
     async def _connect(self) -> _Streams:
+        """Connect to the server. Raises ConnectFailed."""
         address, options = self._to, dict[str, Any](limit=LARGEST)
         name = ""
         if address.carrier.secure:
@@ -184,12 +198,53 @@ class RecordingProxy:
         except OSError as error:
             if type(error).__module__ == "ssl":
                 raise refusal(error, address, name) from error
-            raise
+            raise ConnectFailed(why_not(address, error)) from error
 
     def _comment(self) -> str:
         plain = [side for side, one in (("client", self._listen), ("server", self._to)) if one.carrier.secure]
         removed = f"; TLS with the {' and the '.join(plain)} removed" if plain else ""
         return f"recorded between {public(self._listen)} and {self._to}{removed}"
+
+
+class _Broken(Exception):
+    """The connection of one side has broken."""
+
+    def __init__(self, client: bool) -> None:
+        super().__init__()
+        self.client = client
+
+
+async def _read(reader: asyncio.StreamReader, client: bool) -> bytes:
+    """Return bytes that one side has sent; none at their end. Raises _Broken."""
+    try:
+        return await reader.read(LARGEST)
+    except _BREAKS as error:
+        raise _Broken(client) from error
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes, client: bool, line: Line) -> None:
+    """Write to one side, and record that its window is closed while it takes no more. Raises _Broken."""
+    try:
+        writer.write(data)
+        waits = await _waits(writer)
+    except _BREAKS as error:
+        raise _Broken(client) from error
+    if waits:
+        line.window(client, False, time.time_ns())
+    try:
+        await writer.drain()
+    except _BREAKS as error:
+        raise _Broken(client) from error
+    if waits:
+        line.window(client, True, time.time_ns())
+
+
+async def _waits(writer: asyncio.StreamWriter) -> bool:
+    """Return whether more bytes wait for the other end than ``drain`` lets pass. Loops write at their next turn."""
+    most = writer.transport.get_write_buffer_limits()[1]
+    if writer.transport.get_write_buffer_size() > most:
+        await asyncio.sleep(0)
+    return writer.transport.get_write_buffer_size() > most
 
 
 def _relayable(address: Address) -> Address:

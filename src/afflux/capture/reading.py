@@ -6,6 +6,7 @@ Recognizes the format and the compression from the first bytes. Does not look in
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from os import PathLike
 from typing import BinaryIO
 
 from afflux.capture import pcap, pcapng
@@ -15,7 +16,7 @@ from afflux.capture.packets import PAD, Packets
 from afflux.capture.pcap import Pcap
 from afflux.capture.pcapng import Pcapng
 from afflux.capture.secrets import Secrets
-from afflux.capture.source import CHUNK, GZIP, ZSTD, Reader, Source
+from afflux.capture.source import CHUNK, GZIP, ZSTD, Reader, Source, no_capture
 from afflux.core.limits import Limits
 
 __all__ = ["Capture", "is_capture"]
@@ -65,13 +66,14 @@ class Capture:
         self.bytes = 0
         "Bytes of the decompressed file that were read so far, to the end of the last whole record."
         self._chunk = chunk
-        self._source = Source(file, self.limits)
         try:
-            start = self._source.read(pcap.HEADER)
-        except Damaged as damaged:
-            raise CaptureError(damaged.text) from None
-        self._rest = start
-        self.format: Pcap | Pcapng = self._format(start)
+            self._source = Source(file, self.limits)
+            self._rest = self._source.read(pcap.HEADER)
+            self.format: Pcap | Pcapng = self._format(self._rest)
+        except (Damaged, CaptureError) as error:
+            text = error.text if isinstance(error, Damaged) else error.message
+            name = getattr(file, "name", None)
+            raise CaptureError(f"{name}: {text}" if isinstance(name, str | PathLike) else text) from None
 
     def _format(self, start: bytes) -> Pcap | Pcapng:
         if start[:4] in pcap.MAGIC:
@@ -79,8 +81,7 @@ class Capture:
             return Pcap(start, self.limits)
         if start[:4] == pcapng.MAGIC:
             return Pcapng(start, self.limits, self.secrets, self.names)
-        shown = start[:4].hex(" ") or "none"
-        raise CaptureError(f"not a pcap or pcapng file: its first bytes are {shown}")
+        raise CaptureError(no_capture(start))
 
     def __iter__(self) -> Iterator[Packets]:
         try:

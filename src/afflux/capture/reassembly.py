@@ -4,8 +4,8 @@
 2. The first copy of a byte wins. A later copy is counted, and compared with the first where that is still known. The
    policy ``last`` lets a later copy replace bytes that wait. Delivered bytes are never replaced: a receiver has them.
 3. Bytes after missing ones wait. They are released when the missing bytes arrive, or when a gap is declared: because
-   the receiver acknowledged the bytes and ``WAIT`` of capture time has passed, because a limit is reached, or because
-   the connection or the capture ends. The size of a gap is known.
+   the capture has lost them (missing.py), because a limit is reached, or because the connection or the capture ends.
+   The size of a gap is known.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ import numpy as np
 
 from afflux.core.limits import Limits
 
-__all__ = ["WAIT", "Counts", "Delivery", "Half", "Overlap"]
+__all__ = ["Counts", "Delivery", "Half", "Overlap"]
 
-WAIT = 1_000_000_000
-"Nanoseconds after which acknowledged bytes that are missing count as lost: captures reorder packets by less."
 _FARTHEST = 1 << 30
 "A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
 
@@ -49,6 +47,8 @@ class Counts:
     "Gaps."
     lost: int = 0
     "Bytes in gaps."
+    cut: int = 0
+    "Bytes in gaps that packets of the capture had: a snap length has cut them off."
     strays: int = 0
     "Segments far outside the window."
 
@@ -62,7 +62,7 @@ class Half:
     """
 
     __slots__ = (
-        "_last", "_limits", "_since", "counts", "disputed", "end", "expected", "initial", "position", "size", "synced",
+        "_last", "_limits", "counts", "disputed", "end", "expected", "initial", "position", "size", "synced",
         "waiting",
     )  # fmt: skip
 
@@ -86,7 +86,6 @@ class Half:
         "The pieces that wait for missing bytes: position, size, and data, none if it was cut off."
         self.end: int | None = None
         "The position of the FIN; None before it was seen."
-        self._since = 0
 
     @property
     def ended(self) -> bool:
@@ -105,14 +104,13 @@ class Half:
         self.position += data
         self.expected = (self.expected + data) & 0xFFFF_FFFF
 
-    def feed(self, seq: int, data: bytes, cut: int, time: int, recent: bytes) -> list[Delivery]:
+    def feed(self, seq: int, data: bytes, cut: int, recent: bytes) -> list[Delivery]:
         """Add a segment; return what is in order now.
 
         Args:
             seq: its sequence number.
             data: its captured data.
             cut: bytes after them that were not captured.
-            time: when it was captured, in nanoseconds.
             recent: the last bytes that were delivered, as far as they are known, to compare copies with.
         """
         if self.disputed:
@@ -123,7 +121,7 @@ class Half:
             return []
         if ahead > 0:
             self.counts.reordered += 1
-            self._insert(self.position + ahead, data, cut, time)
+            self._insert(self.position + ahead, data, cut)
             return self._bounded()
         if ahead < 0:
             self._compare(data, -ahead, recent)
@@ -133,7 +131,7 @@ class Half:
         if not data and not cut:
             return []
         if self.waiting and self.position + len(data) + cut > self.waiting[0][0]:
-            self._insert(self.position, data, cut, time)
+            self._insert(self.position, data, cut)
             return self._released()
         return [*self._delivered(data, cut), *self._released()]
 
@@ -143,25 +141,19 @@ class Half:
         if self.end is None and 0 <= ahead <= _FARTHEST:
             self.end = self.position + ahead
 
-    def acknowledged(self, ack: int, time: int) -> list[Delivery]:
-        """The receiver has acknowledged the bytes before ``ack``; return what follows a gap that this declares."""
-        if not self.waiting or time - self._since < WAIT:
-            return []
-        ahead = ((ack - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        return self.skip(time) if ahead >= self.waiting[0][0] - self.position else []
+    def lose(self, size: int) -> list[Delivery]:
+        """The next ``size`` bytes are missing, of which none wait: return the gap and what follows it."""
+        return [*self._gap(size), *self._released()]
 
-    def skip(self, time: int) -> list[Delivery]:
+    def skip(self) -> list[Delivery]:
         """Declare the missing bytes before the first waiting ones a gap; return the gap and what follows it."""
-        if not self.waiting:
-            return []
-        self._since = time
-        return [*self._gap(self.waiting[0][0] - self.position), *self._released()]
+        return self.lose(self.waiting[0][0] - self.position) if self.waiting else []
 
     def skip_all(self) -> list[Delivery]:
         """Declare all missing bytes gaps."""
         found: list[Delivery] = []
         while self.waiting:
-            found += self.skip(0)
+            found += self.skip()
         return found
 
     # -- inside -------------------------------------------------------------------------------------------------
@@ -176,12 +168,11 @@ class Half:
     def _delivered(self, data: bytes, cut: int) -> list[Delivery]:
         self.advance(len(data))
         found: list[Delivery] = [data] if data else []
+        self.counts.cut += cut
         return found + self._gap(cut) if cut else found
 
-    def _insert(self, at: int, data: bytes, cut: int, time: int) -> None:
+    def _insert(self, at: int, data: bytes, cut: int) -> None:
         """Let the bytes at a position wait, as far as none wait there."""
-        if not self.waiting:
-            self._since = time
         if data:
             self._fill(at, data, len(data))
         if cut:
@@ -248,5 +239,5 @@ class Half:
         found: list[Delivery] = []
         limits = self._limits
         while self.size > limits.capture_flow_bytes or len(self.waiting) > limits.capture_holes:
-            found += self.skip(self._since)
+            found += self.skip()
         return found

@@ -21,6 +21,8 @@ LARGEST: Final = 65_000
 _FIN, _SYN, _RST, _PSH, _ACK = 1, 2, 4, 8, 16
 _OPTIONS: Final = bytes.fromhex("0204ffd7 03030e00")
 "Of a SYN: the largest segment, and windows in units of 16 KiB, so that none looks full."
+_OPEN: Final = 0xFFFF
+"The window of a side that takes bytes, in those units."
 _MACS: Final = (bytes.fromhex("020000000001"), bytes.fromhex("020000000002"))
 _COMMENT, _NAME, _RESOLUTION, _APPLICATION = 1, 2, 9, 4
 _NANOSECONDS: Final = b"\x09"
@@ -77,6 +79,7 @@ class Line:
         self._recording = recording
         self._ends = {True: client, False: server}
         self._next = {True: 0, False: 0}
+        self._windows = {True: _OPEN, False: _OPEN}
         hosts = [ip_address(host.partition("%")[0]) for host, _ in (client, server)]
         self._six = any(isinstance(host, IPv6Address) for host in hosts)
         packed = [_mapped(host) if self._six else host.packed for host in hosts]
@@ -93,6 +96,11 @@ class Line:
         for at in range(0, len(data), LARGEST):
             self._send(client, now, data[at : at + LARGEST], _PSH | _ACK)
 
+    def window(self, client: bool, open: bool, now: int) -> None:
+        """Record that one side takes no more bytes for now, or that it takes them again."""
+        self._windows[client] = _OPEN if open else 0
+        self._send(client, now)
+
     def end(self, client: bool, now: int) -> None:
         """Record that one side sends no more."""
         self._send(client, now, flags=_FIN | _ACK)
@@ -107,7 +115,7 @@ class Line:
         ack = self._next[not client] if flags & _ACK else 0
         ports = (self._ends[client][1], self._ends[not client][1])
         offset = (5 + len(options) // 4) << 12 | flags
-        head = struct.pack(">HHIIHHHH", *ports, self._next[client], ack, offset, 0xFFFF, 0, 0) + options
+        head = struct.pack(">HHIIHHHH", *ports, self._next[client], ack, offset, self._windows[client], 0, 0) + options
         size = len(head) + len(data)
         known = _checksum(source + target + struct.pack(">II", size, 6) + head + data)
         segment = head[:16] + struct.pack(">H", known) + head[18:] + data

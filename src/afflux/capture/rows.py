@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CAUSES", "ENDINGS", "credit", "latencies", "stalls", "streams", "timestamps"]
 
-CAUSES: Final = ("peer", "transport", "producer", "lease", "local")
+CAUSES: Final = ("peer", "transport", "producer", "lease", "local", "unknown")
 "The causes of stalls, as kernels number them."
-ENDINGS: Final = ("complete", "error", "cancel", "connection", "open")
+ENDINGS: Final = ("complete", "error", "cancel", "connection", "open", "unknown")
 "How streams end, as kernels number it."
 _EVENTS: Final = ("grant", "empty", "end")
 _KINDS: Final = tuple(kind.name.lower() for kind in StreamKind)

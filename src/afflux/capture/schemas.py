@@ -15,7 +15,7 @@ from afflux.core.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["TABLES", "Column", "schema"]
+__all__ = ["NOT_WHOLE", "TABLES", "Column", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,9 @@ FRAMES: Final = (
     _FILE,
     _PACKET,
 )
+
+NOT_WHOLE: Final = ("lost", "cut")
+"The kinds of violations, and the rules of errors, of frames that are not whole in a capture: nobody broke a rule."
 
 PAYLOADS: Final = (
     Column(
@@ -129,8 +132,8 @@ STREAMS: Final = (
     Column(
         "ended",
         "string",
-        "`complete`, `error`, `cancel`, `connection` (it ended first) or `open` (at the end of the capture, or "
-        "when there were more live streams than `capture_streams`).",
+        "`complete`, `error`, `cancel`, `connection` (it ended first), `open` (at the end of the capture, or when "
+        "there were more live streams than `capture_streams`) or `unknown` (its end may be among missing frames).",
     ),
     Column("code", "bigint", "The error code; null for none."),
     Column("stalls", "bigint", "Rows of the table `stalls`."),
@@ -162,8 +165,8 @@ STALLS: Final = (
         "cause",
         "string",
         "`lease` (a request waited for a lease), `peer` (the receiver granted no credit), `transport` (credit, but the "
-        "receiver's window or the network was full), `local` (credit and room, and the sender sent frames of other "
-        "streams) or `producer` (credit and room, and nothing was sent).",
+        "receiver's window or the network was full), `local` (credit and room, and the sender sent items of other "
+        "streams), `producer` (credit and room, and nothing was sent) or `unknown` (missing frames may decide).",
     ),
     Column("after_type", "string", "The type of the frame after which it began."),
     Column("after_dir", "string", "The direction of that frame."),
@@ -191,13 +194,14 @@ VIOLATIONS: Final = (
     Column("stream", "bigint", "The stream id; -1 if it is unknown or the connection itself."),
     Column("type", "string", "The type of the frame; null if it is unknown."),
     Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
-    Column("rule", "string", "The rule of the specification that was broken, or a word such as `truncated`."),
+    Column("rule", "string", "The rule of the specification that was broken, or a word: `lost`, `cut`, `truncated`."),
     Column("reason", "string", "What was wrong."),
     Column("expected", "string", "What would have been right; null if that is unknown."),
     Column(
         "kind",
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
+        "`cut` (the connection or the capture ends within the frame), "
         "`damaged` (the file) or `undecoded` (a connection that is not decoded).",
     ),
     _FILE,

@@ -14,7 +14,7 @@ from afflux.capture.errors import CaptureError, Damaged
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits, reached
 
-__all__ = ["CHUNK", "Source", "Reader"]
+__all__ = ["CHUNK", "Reader", "Source", "no_capture", "other_compression"]
 
 CHUNK = 0x8_0000
 "Bytes of one read."
@@ -23,6 +23,28 @@ ZSTD = b"\x28\xb5\x2f\xfd"
 _SLACK = 0x10_0000
 "Output that is allowed before ``capture_ratio`` counts, in bytes: a small file may begin with zeros."
 _PIECE = 0x1_0000
+
+
+_OTHERS = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2"}
+_BZIP2 = b"1AY&SY"
+"The first block of a bzip2 file, after a digit."
+
+
+def other_compression(start: bytes) -> str | None:
+    """Return the name of a compression that is not read, from the first 10 bytes of a file; None for anything else."""
+    for magic, name in _OTHERS.items():
+        if start.startswith(magic) and (name != "bzip2" or start[4:10] == _BZIP2):
+            return name
+    return None
+
+
+def no_capture(start: bytes) -> str:
+    """Return why a file with these first bytes is no capture."""
+    if not start:
+        return "the file is empty"
+    if (name := other_compression(start)) is not None:
+        return f"compressed with {name}, and only gzip and zstd are read: decompress it first"
+    return f"not a pcap or pcapng file: its first bytes are {start[:4].hex(' ')}"
 
 
 class Reader(Protocol):

@@ -20,6 +20,7 @@ from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.pcap import Pcap
 from afflux.capture.pcapng import Pcapng, Section
 from afflux.capture.secrets import Secrets
+from afflux.capture.source import no_capture
 from afflux.core.limits import Limits
 
 __all__ = ["Span", "first_record", "format_of", "read_at"]
@@ -58,7 +59,7 @@ def format_of(header: bytes, limits: Limits) -> Pcap | Pcapng:
         return Pcap(header, limits)
     if header[:4] == pcapng.MAGIC:
         return Pcapng(header, limits, Secrets(limits), Names(limits))
-    raise CaptureError(f"not a pcap or pcapng file: its first bytes are {header[:4].hex(' ') or 'none'}")
+    raise CaptureError(no_capture(header))
 
 
 class Span:

@@ -25,7 +25,7 @@ from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
-from afflux.capture.schemas import TABLES, schema
+from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
@@ -138,18 +138,27 @@ class Analysis:
         batches = self.batches
         with uncollected():
             found = segments(packets, batches.network) if found is None else found
+            batches.flows.file = self.file
             frames = batches.take(packets, found)
-            held = self._windows.take(packets, found, batches.flows.flow, batches.flows.keys)
             if len(packets):
                 self.last = int(packets.time[-1])
-            numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-            return self._tables(frames, numbers, held, final=False)
+            return self._followed(frames)
+
+    def _followed(self, frames: Frames) -> Tables:
+        """Return the rows that the frames of a batch of packets bring."""
+        flows = self.batches.flows
+        packets, found = flows.packets, flows.segments
+        held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
+        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
+        return self._tables(frames, numbers, held, final=False)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
+        rest = self.batches.rest()
+        parts = [] if rest is None else [self._followed(rest)]
         empty = self._empty() if "connections" in self.tables else []
         numbers = np.empty(0, np.int64)
-        parts = [self._tables(self.batches.end(), numbers, None, final=True)]
+        parts += [self._tables(self.batches.end(), numbers, None, final=True)]
         flows = self.batches.flows
         for start in range(0, len(empty), _TOGETHER):
             for key, opening in empty[start : start + _TOGETHER]:
@@ -188,7 +197,13 @@ class Analysis:
         numbers[known] = counted[frames.packet[known]] + 1
         if "frames" in self.tables and len(frames):
             found["frames"] = [
-                frames.arrow(file=self.file, numbers=numbers, payload=self._payload, dictionaries=self._dictionaries)
+                frames.arrow(
+                    file=self.file,
+                    earlier=self.batches.flows.files,
+                    numbers=numbers,
+                    payload=self._payload,
+                    dictionaries=self._dictionaries,
+                )
             ]
         findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
@@ -249,7 +264,7 @@ class Analysis:
             return
         made = []
         for row, (rule, reason) in frames.errors.items():
-            kind = "lost" if rule == "lost" or reason.startswith("cut off") else "malformed"
+            kind = rule if rule in NOT_WHOLE else "malformed"
             protocol = frames.conversations[frames.conn[row]].protocol
             made.append(
                 self._place(frames, numbers, row)
@@ -265,14 +280,14 @@ class Analysis:
 
     def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
         """Return the columns that say where a frame is."""
-        number = int(numbers[row])
+        number, packet, earlier = int(numbers[row]), int(frames.packet[row]), self.batches.flows.files
         return {
             "conn": frames.conversations[frames.conn[row]].connection.id,
             "ts": micros(int(frames.time[row])),
             "dir": ">" if frames.client[row] else "<",
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
-            "file": self.file,
+            "file": earlier[packet] if 0 <= packet < len(earlier) else self.file,
             "packet": number or None,
         }
 
@@ -386,7 +401,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _by_side(frames: Frames, held: Ints) -> Ints:
     """Return for each frame, in three rows, how long the server and the client of its connection had been held back,
-    and whether bytes are missing."""
+    and what is missing of it (see ``ledger_columns.MISSED``)."""
     if not len(held):
         return np.zeros((3, len(frames)), np.int64)
     found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
@@ -395,6 +410,7 @@ def _by_side(frames: Frames, held: Ints) -> Ints:
     falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
     if falling.any():
         found[:2] = np.where(falling, found[1::-1], found[:2])
+        found[2] = np.where(falling, found[2] & 1 | found[2] >> 1 & 2 | found[2] << 1 & 4, found[2])
     return found
 
 

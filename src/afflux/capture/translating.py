@@ -75,8 +75,9 @@ class Translator:
         table[:, names.NEW_ROUTE] = -1
         table[:, names.MILLIS] = 0
         table[:, names.HELD :] = 0 if held is None else held.T
-        if frames.errors:
-            acts[np.fromiter(frames.errors, np.int64, len(frames.errors))] = names.A_SKIP
+        for row, (rule, _) in frames.errors.items():
+            lost = names.A_LOST if rule == "lost" else names.A_SKIP
+            acts[row] = lost if frames.length[row] >= 0 else names.A_OVER
         table[:, names.ACTS] = acts
         self._fields(frames, followers, table)
         self._routes(frames, followers, table)

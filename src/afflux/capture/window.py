@@ -163,8 +163,9 @@ def follow(  # long: what one segment changes, in the order in which TCP applies
         window: its window field.
         scale: the shift that a SYN offers, otherwise -1.
         mss: the segment size that a SYN offers, otherwise -1.
-        held: takes for each segment how long both directions had been held back until then, and whether bytes of the
-            connection are missing.
+        held: takes for each segment how long both directions had been held back until then, and what is missing: 1 if
+            bytes were acknowledged that the capture does not have so far, 2 and 4 if it has no segment of the falling
+            direction, of the rising one.
     """
     for number in range(len(rows)):
         row, way, now = rows[number], ways[number], time[number]
@@ -208,7 +209,8 @@ def follow(  # long: what one segment changes, in the order in which TCP applies
                 table[row, SINCE + side] = now
             since = table[row, SINCE + side]
             held[number, side] = table[row, HELD + side] + (now - since if since >= 0 else 0)
-        held[number, 2] = _unseen(table, row, 0) or _unseen(table, row, 1)
+        unseen = _unseen(table, row, 0) or _unseen(table, row, 1)
+        held[number, 2] = int(unseen) | int(table[row, COUNT] == 0) << 1 | int(table[row, COUNT + 1] == 0) << 2
 
 
 class Windows:
@@ -228,8 +230,8 @@ class Windows:
 
     def take(self, packets: Packets, found: Segments, flow: Ints, keys: list[Key]) -> Table:
         """Return for each packet of a batch how long both directions of its connection had been held back until then,
-        falling and rising, in nanoseconds, and whether bytes of it are missing so far. ``flow`` is the number of each
-        segment's pair of ends in ``keys``."""
+        falling and rising, in nanoseconds, and what is missing of it so far (see ``follow``). ``flow`` is the number
+        of each segment's pair of ends in ``keys``."""
         held = np.zeros((len(packets), 3), np.int64)
         if not len(found):
             return held

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 from contextlib import nullcontext
@@ -37,7 +38,12 @@ def capture(
     listens. SIGINT and SIGTERM stop it."""
     opened = nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb", 0)  # noqa: SIM115
     with opened as target, asyncio.Runner(loop_factory=fast_loop()) as runner:
-        stopped_by = runner.run(_capture(listen, to, target))
+        try:
+            stopped_by = runner.run(_capture(listen, to, target))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+                error.filename = "stdout" if file == "-" else file
+            raise
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -57,7 +63,7 @@ async def _capture(listen: str, to: str, target: BinaryIO | FileIO) -> signal.Si
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
     recording = Recording(write, f"afflux {afflux.__version__}")
-    async with RecordingProxy(listen, to, recording) as proxy:
+    async with RecordingProxy(listen, to, recording, report=_report) as proxy:
         ready = sys.stderr if target is sys.stdout.buffer else sys.stdout
         ready.write(f"ready {proxy.uri}\n")
         ready.flush()
@@ -65,5 +71,10 @@ async def _capture(listen: str, to: str, target: BinaryIO | FileIO) -> signal.Si
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if proxy.failed.done():
             proxy.failed.result()
-        typer.echo(f"afflux: connections recorded: {proxy.connections}", err=True)
+        without = f"; without a connection to the server: {proxy.unconnected}" if proxy.unconnected else ""
+        _report(f"connections recorded: {proxy.connections}{without}")
         return await stopped
+
+
+def _report(text: str) -> None:
+    typer.echo(f"afflux: {text}", err=True)

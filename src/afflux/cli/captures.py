@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import FAILED, usage
+from afflux.cli.output import tell
 from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
 
@@ -94,6 +95,8 @@ def secrets_of(name: str | None) -> Secrets | None:
         usage(f"key log {name!r}: {error.strerror}")
     if secrets.ignored and not secrets:
         usage(f"{name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal")
+    if not secrets:
+        typer.echo(f"afflux: {name}: the key log has no secrets, so nothing is decrypted with it", err=True)
     for count, what in ((secrets.ignored, "lines ignored"), (secrets.dropped, "connections dropped to bound memory")):
         if count:
             typer.echo(f"afflux: {name}: {what}: {count}", err=True)
@@ -180,5 +183,7 @@ def _summary(decoder: Decoder) -> None:
         parts.append(f"segments that contradict earlier ones: {decoder.flows.conflicts}")
     if decoder.flows.dropped:
         parts.append(f"connections dropped to bound memory: {decoder.flows.dropped}")
+    if not decoder.capture.secrets and any(one.startswith("encrypted") for one in decoder.tally):
+        parts.append("--keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names")
     for part in parts:
-        typer.echo(f"afflux: {part}", err=True)
+        tell(f"afflux: {part}")

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.checking import Recorded, connections
+from afflux.cli.captures import KeyLog, check_whole
+from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
-from afflux.cli.exits import FAILED, usage
+from afflux.cli.exits import FAILED, UNDECIDED, usage
 from afflux.cli.inputs import existing
+from afflux.cli.output import tell
 from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
@@ -70,6 +72,7 @@ def check(
         list[str] | None,
         typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port."),
     ] = None,
+    keylog: KeyLog = None,
     role: Annotated[
         Side, typer.Option("--role", help="With --against: the side that sent the first dump.")
     ] = Side.client,
@@ -93,11 +96,11 @@ def check(
         if not dumps and (capture := capture_of(against)) is not None:
             with capture:
                 found = connections(
-                    capture, against, types=types, channel=channel, protocol=protocol, ports=ports or []
+                    capture, against, types=types, channel=channel, protocol=protocol, ports=ports or [], keylog=keylog
                 )
-                _captured(types, found, channel, shape)
-        elif ports:
-            usage("-d applies to captures")
+                _captured(types, found, channel, shape, against)
+        elif ports or keylog:
+            usage("-d and --keylog apply to captures")
         else:
             _against(types, [against, *(dumps or [])], channel, protocol or "limit", role is Side.client, shape)
     elif formatted or dual:
@@ -161,6 +164,8 @@ def _show(records: list[dict[str, Any]], shape: Shape) -> None:
     for record in records:
         if shape is Shape.ndjson:
             sys.stdout.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
+        elif "undecided" in record:
+            sys.stdout.write(f"{record['conn']}: undecided\n")
         elif record.get("error", "") is None:
             sys.stdout.write(_followed(record) + "\n")
         elif "states" in record:
@@ -178,22 +183,36 @@ def _against(
         _show([_break(report.broken)], shape)
         raise typer.Exit(FAILED)
     _show([_good(report)], shape)
+    if not report.frames:
+        typer.echo("afflux: nothing was checked: there are no frames of sessions", err=True)
+        raise typer.Exit(UNDECIDED)
 
 
-def _captured(types: SessionTypes, found: Iterator[Recorded], channel: str | None, shape: Shape) -> None:
-    """Check each connection of a capture; exit with 1 if a frame of any breaks a type."""
+def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: Shape, name: str) -> None:
+    """Check each connection of a capture. Exit with 1 if a frame of any breaks a type, otherwise with 6 if the capture
+    lacks frames of any, or has no frames of sessions."""
     results: list[dict[str, Any]] = []
-    for one in found:
+    for one in found.connections:
+        if one.lacks:
+            results.append({"conn": one.conn, "protocol": one.protocol, "undecided": one.lacks, "error": None})
+            tell(escaped(f"afflux: connection {one.conn} is undecided: {one.lacks}"))
+            continue
         report = _report(types, one.protocol, one.sides, channel)
         if report.broken is not None:
             results.append(_break(report.broken))
         else:
             results.append({"conn": one.conn, "protocol": one.protocol} | _good(report))
-    if not results:
-        typer.echo("afflux: the capture has no frames of sessions", err=True)
+    checked = any(result["error"] or result.get("frames") for result in results)
+    if not checked and not any("undecided" in result for result in results):
+        typer.echo("afflux: nothing was checked: the capture has no frames of sessions that can be read", err=True)
+        if any(content.startswith("encrypted") for content in found.decoder.tally):
+            typer.echo("afflux: --keylog FILE names the secrets that decrypt TLS", err=True)
     _show(results, shape)
+    check_whole(found.decoder, name)
     if any(result["error"] for result in results):
         raise typer.Exit(FAILED)
+    if not checked or any("undecided" in result for result in results):
+        raise typer.Exit(UNDECIDED)
 
 
 def _report(
@@ -230,7 +249,7 @@ def _break(broken: Break) -> dict[str, Any]:
     where = f"{kind} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
     if record["conn"]:
         where += f", connection {record['conn']}" + (f", {record['ts']}" if record["ts"] else "")
-    typer.echo(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"), err=True)
+    tell(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"))
     error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
     return {**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}
 

@@ -290,6 +290,7 @@ def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
     """Yield the content of a file: bytes, or one bare frame per line in hexadecimal."""
     with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
         refuse_captures(file)
+        _refuse_others(name, file)
         if framing is Framing.none:
             yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
         else:
@@ -318,6 +319,17 @@ def refuse_captures(file: BinaryIO) -> None:
     """Refuse a capture where a dump of one side is expected."""
     if begins_capture(file):
         usage("a capture (pcap, pcapng) has both sides: decode it alone, with afflux decode FILE")
+
+
+def _refuse_others(name: str, file: BinaryIO) -> None:
+    """Raise CaptureError for a file without content, or compressed in a way that is not read: it may be a capture."""
+    from afflux.capture.errors import CaptureError
+    from afflux.capture.source import no_capture, other_compression
+
+    if isinstance(file, io.BufferedReader):
+        start = file.peek(10)[:10]
+        if other_compression(start) is not None or (not start and name != "-"):
+            raise CaptureError(f"{name}: {no_capture(start)}")
 
 
 def _bytes(text: str) -> bytes:

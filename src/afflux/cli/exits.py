@@ -24,6 +24,7 @@ __all__ = [
     "MALFORMED",
     "THRESHOLD",
     "TIMEOUT",
+    "UNDECIDED",
     "USAGE",
     "by_wire_code",
     "code_of",
@@ -38,6 +39,7 @@ USAGE = 2
 TIMEOUT = 3
 HANDSHAKE = 4
 MALFORMED = 5
+UNDECIDED = 6
 WRONG_PROTOCOL = 69
 OTHER_CODE = 79
 THRESHOLD = 99

@@ -13,7 +13,7 @@ from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
-from afflux.cli.inspecting import Rows, captures, directory
+from afflux.cli.inspecting import NothingSelected, Rows, captures, directory
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
@@ -63,7 +63,9 @@ def inspect(
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 5 if a rule was broken.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 5 if a rule was broken, or bytes are lost.")
+    ] = False,
     html: Annotated[str | None, typer.Option("--html", metavar="OUT", help="Write a report to this file.")] = None,
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
@@ -119,21 +121,27 @@ def _print(rows: Rows, chosen: Format, table: str) -> None:
     single = table or ("" if chosen in (Format.json, Format.ndjson) else "streams")
     texts = chosen in (Format.json, Format.ndjson)
     shown, count = (None if texts else printer(chosen)), 0
-    for name, batch in rows.of((single,) if single else _SHOWN):
-        for row in batch.to_pylist():
-            made = row if single else {"table": name, **row}
-            text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
-            if shown is not None:
-                shown.item(Payload(text.encode()))
-            elif chosen is Format.json:
-                sys.stdout.write(("[\n" if count == 0 else ",\n") + text)
-            else:
-                sys.stdout.write(text + "\n")
-            count += 1
+    missing: NothingSelected | None = None
+    try:
+        for name, batch in rows.of((single,) if single else _SHOWN):
+            for row in batch.to_pylist():
+                made = row if single else {"table": name, **row}
+                text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
+                if shown is not None:
+                    shown.item(Payload(text.encode()))
+                elif chosen is Format.json:
+                    sys.stdout.write(("[\n" if count == 0 else ",\n") + text)
+                else:
+                    sys.stdout.write(text + "\n")
+                count += 1
+    except NothingSelected as error:
+        missing = error
     if shown is not None:
         shown.end()
-    elif chosen is Format.json:
+    elif chosen is Format.json and (count or missing is None):
         sys.stdout.write("\n]\n" if count else "[]\n")
+    if missing is not None:
+        raise missing
 
 
 def _plain(value: Any) -> str:
@@ -143,13 +151,14 @@ def _plain(value: Any) -> str:
 
 
 def _finish(rows: Rows, strict: bool) -> None:
-    """Exit with 1 for a damaged file, and with 5 under --strict for a broken rule."""
+    """Exit with 1 for a damaged file; under --strict with 5 for a broken rule or a frame that is not whole."""
     for name, text in rows.damaged.items():
         typer.echo(f"afflux: {name}: {text}", err=True)
     if rows.damaged:
         raise typer.Exit(FAILED)
-    if strict and rows.broken:
-        typer.echo(f"afflux: broken rules: {rows.broken}", err=True)
+    if strict and (rows.broken or rows.torn):
+        torn = f"; frames that are not whole: {rows.torn}" if rows.torn else ""
+        typer.echo(f"afflux: broken rules: {rows.broken}{torn}", err=True)
         raise typer.Exit(MALFORMED)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.core.dissect import escaped
@@ -21,8 +22,15 @@ CAUSES: Final = {
     "producer": "credit and room, and nothing sent",
     "local": "credit and room, other streams sent",
     "lease": "the requester waited for a lease",
+    "unknown": "lost frames would tell why",
 }
 "The causes of stalls, in words."
+_RESET: Final = {"content": "no data", "closing": "rst"}
+"A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
+_MOST_LINES: Final = 8
+"Lines that a long text takes: a route, a reason, contents."
+NOT_WHOLE: Final = ("lost", "cut", "undecoded")
+"The kinds of violations that are no broken rules: the capture lacks bytes of a frame, or of a connection's beginning."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -46,6 +54,8 @@ class Summary:
         "Stalls of each cause, and their seconds."
         self.rules: Counter[tuple[str, str]] = Counter()
         "Broken rules, by rule and kind."
+        self.lost: Counter[str] = Counter()
+        "Bytes that the capture lacks, connections that lack some, and those with one direction."
         self.first: datetime | None = None
         self.last: datetime | None = None
         self.tables: dict[str, pa.Table] = {}
@@ -53,10 +63,17 @@ class Summary:
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Take rows of a table."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         self.tallies[name] += len(batch)
         {"connections": self._connections, "stalls": self._stalls, "violations": self._violations}.get(
             name, lambda batch: None
         )(batch)
+        if name == "violations":
+            whole = pc.invert(pc.is_in(batch["kind"], pa.array(NOT_WHOLE)))
+            self._keep("losses", batch.filter(pc.invert(whole)), _ORDERS[name])
+            batch = batch.filter(whole)
         self._keep(name, batch, _ORDERS[name])
 
     def _connections(self, batch: pa.RecordBatch) -> None:
@@ -66,7 +83,11 @@ class Summary:
         first, last = pc.min(batch["opened"]).as_py(), pc.max(batch["closed"]).as_py()
         self.first = min((one for one in (self.first, first) if one is not None), default=None)
         self.last = max((one for one in (self.last, last) if one is not None), default=None)
-        for content in batch.filter(pc.is_null(batch["protocol"]))["content"].to_pylist():
+        self.lost["bytes"] += pc.sum(batch["lost_bytes"]).as_py() or 0
+        self.lost["connections"] += pc.sum(pc.greater(batch["lost_bytes"], 0)).as_py() or 0
+        self.lost["one way"] += pc.sum(pc.and_(batch["one_way"], pc.is_valid(batch["protocol"]))).as_py() or 0
+        for row in batch.filter(pc.is_null(batch["protocol"])).select(["content", "closing"]).to_pylist():
+            content = row["content"] + (", reset" if row == _RESET else "")
             self.others[content if content in self.others or len(self.others) < _MOST_KINDS else "other"] += 1
 
     def _stalls(self, batch: pa.RecordBatch) -> None:
@@ -113,7 +134,14 @@ _ORDERS: Final[dict[str, list[tuple[str, str]]]] = {
 
 def page(summary: Summary, *, detailed: bool = False) -> str:
     """Return the text. ``detailed``: with the whole history of each stream."""
-    parts = [_head(summary), _stalls(summary), _violations(summary), _streams(summary, detailed), _connections(summary)]
+    parts = [
+        _head(summary),
+        _losses(summary),
+        _stalls(summary),
+        _violations(summary),
+        _streams(summary, detailed),
+        _connections(summary),
+    ]
     return "\n\n".join("\n".join(part) for part in (list(part) for part in parts) if part) + "\n"
 
 
@@ -124,17 +152,32 @@ def _head(summary: Summary) -> Iterator[str]:
     yield _fit(name)
     counts = (("connections", "connection"), ("streams", "stream"), ("frames", "frame"))
     yield _fit(f"  {', '.join(_count(tallies[key], word) for key, word in counts)}{span}")
+    if summary.lost["bytes"]:
+        where = _count(summary.lost["connections"], "connection")
+        yield _fit(f"  lost    {_size(summary.lost['bytes']):>8}  of {where}: what is missing proves nothing")
+    if summary.lost["one way"]:
+        yield _fit(
+            f"  one direction only: {_count(summary.lost['one way'], 'connection')}, so no stalls are told of it"
+        )
     for cause, (count, seconds) in sorted(summary.causes.items(), key=lambda item: -item[1][1]):
         yield _fit(f"  stalled {_time(seconds):>8}  {cause:<9} {_count(count, 'stall')}: {CAUSES.get(cause, '')}")
     if not summary.causes and tallies["streams"]:
         yield "  no stalls"
-    for (rule, kind), count in summary.rules.most_common(summary.top):
+    broken = [one for one in summary.rules.most_common() if one[0][1] not in NOT_WHOLE]
+    for (rule, kind), count in broken[: summary.top]:
         yield _fit(f"  {kind:<9} {_count(count, 'frame' if kind != 'damaged' else 'file')}: {rule}")
-    if not summary.rules and tallies["frames"]:
+    if not broken and tallies["frames"]:
         yield "  no broken rules"
     if summary.others:
         others = ", ".join(f"{count} {escaped(content)}" for content, count in summary.others.most_common(summary.top))
         yield _fit(f"  not decoded: {others}")
+    if any(content.startswith("encrypted") and "key log" not in content for content in summary.others):
+        yield "  --keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names"
+
+
+def _losses(summary: Summary) -> Iterator[str]:
+    all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind in NOT_WHOLE)
+    yield from _wrong(_rows(summary, "losses"), "Not whole in the capture, the first ones", all_of_them)
 
 
 def _stalls(summary: Summary) -> Iterator[str]:
@@ -152,19 +195,28 @@ def _stalls(summary: Summary) -> Iterator[str]:
 
 
 def _violations(summary: Summary) -> Iterator[str]:
-    rows = _rows(summary, "violations")
+    all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind not in NOT_WHOLE)
+    yield from _wrong(_rows(summary, "violations"), "Broken rules, the first ones", all_of_them)
+
+
+def _wrong(rows: list[dict[str, Any]], title: str, all_of_them: int) -> Iterator[str]:
     if not rows:
         return
-    yield _title("Broken rules, the first ones", len(rows), summary.tallies["violations"])
+    yield _title(title, len(rows), all_of_them)
     for row in rows:
-        place = f" at {row['offset']}" if row["offset"] is not None else ""
-        where = f"{row['conn']} {row['dir'] or ''} stream {row['stream']}{place}"
-        if row["conn"] is None:
-            where = escaped(row["file"] or "")
+        where = _where(row) if row["conn"] is not None else escaped(row["file"] or "")
         yield _fit(f"{escaped(row['rule'] or ''):<8}  {_clock(row['ts'])} {where}")
         yield _fit(f"          {escaped(row['reason'] or '')}")
         if row["expected"]:
             yield _fit(f"          right: {escaped(row['expected'])}")
+
+
+def _where(row: dict[str, Any]) -> str:
+    """Return the place of a frame that broke a rule, or the connection if it is none."""
+    direction = f" {row['dir']}" if row["dir"] else ""
+    stream = f" stream {row['stream']}" if row["stream"] is not None and row["stream"] >= 0 else ""
+    place = f" at {row['offset']}" if row["offset"] is not None else ""
+    return f"{row['conn']}{direction}{stream}{place}"
 
 
 def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
@@ -180,8 +232,12 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
             f"{row['conn']:<12} {row['requester']}{row['stream']:<7}{row['kind'][:7]:<8}{_short(row['items_in']):>9}"
             f"{_short(row['items_out']):>5}{credit[0]:>8}{credit[1]:>5}  {row['ended']:<11}{longest}"
         )
-        route = f"{escaped(row['route'])}  " if row["route"] else ""
-        yield _fit(f"    {route}{escaped(row['history'])}") if not detailed else f"    {route}{escaped(row['history'])}"
+        route, history = escaped(row["route"] or ""), escaped(row["history"])
+        if not route or (not detailed and len(route) + len(history) > WIDTH - 6):
+            yield from ([_fit(f"    {route}")] if route else [])
+            yield f"    {history}"
+        else:
+            yield f"    {route}  {history}"
 
 
 def _connections(summary: Summary) -> Iterator[str]:
@@ -193,7 +249,7 @@ def _connections(summary: Summary) -> Iterator[str]:
     for row in rows:
         yield _fit(f"{row['conn']} {row['client']} > {row['server']} {row['content']}")
         lost = f", {_size(row['lost_bytes'])} lost" if row["lost_bytes"] else ""
-        again = f", {_size(row['repeated_bytes'])} again" if row["repeated_bytes"] else ""
+        again = f", {_size(row['repeated_bytes'])} sent again" if row["repeated_bytes"] else ""
         when = f"{_clock(row['opened'])}{_span(row['opened'], row['closed'])}, {row['closing']}"
         octets = f"> {_size(row['client_bytes'])}, < {_size(row['server_bytes'])}{lost}{again}"
         yield _fit(f"    {when}; {octets}; {_count(row['streams'], 'stream')}")
@@ -209,7 +265,12 @@ def _title(text: str, shown: int, all: int) -> str:
 
 
 def _fit(text: str) -> str:
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    """Wrap a line; what is beyond ``_MOST_LINES`` is left out."""
+    indent = " " * (len(text) - len(text.lstrip()) + 4)
+    lines = wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES - 1 :] = [lines[_MOST_LINES - 1][: WIDTH - 1] + "…"]
+    return "\n".join(lines)
 
 
 def _count(count: int, word: str) -> str:

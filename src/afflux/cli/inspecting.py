@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.cli.exits import usage
 from afflux.cli.inputs import existing
+from afflux.core.errors import Error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +21,9 @@ __all__ = ["Rows", "Source", "captures", "directory"]
 
 MOST_SELECTED: Final = 0x4_0000
 "Streams that a filter may select, and routes that it may need: they are in memory."
+
+_PLACES: Final = frozenset(("connections", "streams"))
+"The tables that show whether a connection or a stream is there."
 
 Batches = Iterator[tuple[str, "pa.RecordBatch"]]
 Source = Callable[[frozenset[str]], Batches]
@@ -56,6 +61,10 @@ def directory(path: Path) -> Source:
     return from_directory(path, whole=True)
 
 
+class NothingSelected(Error):
+    """The connection, the stream or a frame that was asked for is not there."""
+
+
 class Rows:
     """The rows that were asked for, read anew at each call.
 
@@ -64,6 +73,9 @@ class Rows:
         conn: only this connection.
         stream: only streams with this id.
         where: only streams with a frame that this filter selects, and their connections. The source is read before.
+
+    Raises:
+        NothingSelected: no frame is selected.
     """
 
     def __init__(self, source: Source, *, conn: str | None, stream: int | None, where: Filter | None) -> None:
@@ -72,21 +84,47 @@ class Rows:
         "The keys of the selected streams, and their connections."
         self.broken = 0
         "Broken rules."
+        self.torn = 0
+        "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
         if where is not None:
             self._selected = self._select(where)
 
     def of(self, tables: Iterable[str]) -> Batches:
-        """Yield rows of some tables; each with the table's name."""
+        """Yield rows of some tables; each with the table's name.
+
+        Raises:
+            NothingSelected: the connection or the stream is not there. All rows were read then.
+        """
         wanted = frozenset(tables)
-        self.broken = 0
-        for name, batch in self._source(wanted | {"violations"}):
+        self.broken = self.torn = 0
+        found, all_rows = Counter[str](), Counter[str]()
+        selecting = _PLACES if self._conn is not None or self._stream is not None else frozenset[str]()
+        for name, batch in self._source(wanted | {"violations"} | selecting):
             kept = self._filtered(batch)
+            found[name] += len(kept)
+            all_rows[name] += len(batch)
             if name == "violations":
                 self._count(kept, batch)
             if name in wanted and len(kept):
                 yield name, kept
+        if selecting:
+            self._check(found, all_rows)
+
+    def _check(self, found: Counter[str], all_rows: Counter[str]) -> None:
+        """Raise NothingSelected if the connection or the stream that was asked for is not there."""
+        if self._conn is not None and not found["connections"]:
+            raise self._nothing(f"no connection {self._conn} of {all_rows['connections']:,}")
+        if self._stream is not None and not found.total() - found["connections"]:
+            within = "" if self._conn is None else f" in {self._conn}"
+            raise self._nothing(f"no stream {self._stream}{within} of {all_rows['streams']:,}")
+
+    def _nothing(self, text: str) -> NothingSelected:
+        error = NothingSelected(text)
+        for name, damage in self.damaged.items():
+            error.add_note(f"{name}: {damage}")
+        return error
 
     def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow.compute as pc
@@ -110,7 +148,9 @@ class Rows:
         routes = self._routes() if "route" in where.columns else None
         streams: set[str] = set()
         conns: set[str] = set()
+        frames = 0
         for _, batch in self._source(frozenset({"frames"})):
+            frames += len(batch)
             keys = _keys(batch)
             if routes is not None:
                 batch = batch.append_column("route", pa.array(map(routes.get, keys.to_pylist()), pa.string()))
@@ -118,6 +158,8 @@ class Rows:
             streams.update(pc.unique(keys.filter(mask)).to_pylist())
             conns.update(pc.unique(batch["conn"].filter(mask)).to_pylist())
             _check(len(streams))
+        if not streams:
+            raise NothingSelected(f"no frame that --where selects of {frames:,}")
         return pa.array(sorted(streams), pa.string()), pa.array(sorted(conns), pa.string())
 
     def _routes(self) -> dict[str, str]:
@@ -135,8 +177,11 @@ class Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from afflux.capture.schemas import NOT_WHOLE
+
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
+        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(NOT_WHOLE))).as_py() or 0
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
 

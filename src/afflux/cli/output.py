@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -19,7 +21,7 @@ from afflux.cli.exits import usage
 from afflux.cli.unwrapping import Unwrapper, record, value_of
 from afflux.core.payload import Payload
 
-__all__ = ["End", "Format", "Printer", "format_of", "output_option", "printer"]
+__all__ = ["End", "Format", "Printer", "format_of", "output_option", "printer", "tell"]
 
 TABLE_ROWS = 200
 "Rows per table. Longer answers use several tables, which bounds memory."
@@ -46,6 +48,15 @@ class End(StrEnum):
 
 
 _ENDS = {End.none: b"", End.newline: b"\n", End.nul: b"\0"}
+
+
+def tell(text: str) -> None:
+    """Print a line on stderr; on a terminal, it is wrapped between words."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(lines)
+    typer.echo(text, err=True)
 
 
 def output_option(*formats: Format, default: str = "table") -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from afflux.capture.output import write_tables
-from afflux.capture.schemas import TABLES, schema
+from afflux.capture.places import unread
+from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
 from afflux.spark.captureoptions import CaptureOptions
 from afflux.spark.declaring import OptionError
@@ -47,6 +48,8 @@ def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
     decoding = _decoding(asked)
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupted)
+    for path, name in unread(asked.paths):
+        report(f"{path} is compressed with {name}, and only gzip and zstd are read: passed over")
     if asked.master == HERE:
         rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by)
     else:
@@ -85,6 +88,9 @@ def _decoding(asked: Asked) -> Decoding:
     if made.where is not None and "frames" not in names:
         raise OptionError("--where selects rows of the table frames, which is not among --tables")
     for column in asked.partition_by:
-        if not any(column in schema(name).names for name in names):
+        kinds = [one.type for name in names for one in TABLES[name] if one.name == column]
+        if not kinds:
             raise OptionError(f"--partition-by: none of the tables has a column {column!r}")
+        if "<" in kinds[0]:
+            raise OptionError(f"--partition-by: {column!r} is {kinds[0]}: directories need a single value")
     return replace(made, tables=tuple(name for name in TABLES if name in names))

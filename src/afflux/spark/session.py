@@ -36,8 +36,8 @@ _DEFAULTS = {
     # On TCP, delayed acknowledgements add 40 ms to each task between the JVM and its Python worker. Since Spark 4.1.
     "spark.python.unix.domain.socket.enabled": "true",
 }
-_LOCAL = {"spark.driver.host": "127.0.0.1"}
-"Executors on other machines must reach the driver."
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.python.daemon.module": "afflux.spark.daemon"}
+"Executors on other machines must reach the driver, and may lack afflux before a task needs it."
 _JVM = "spark.driver.extraJavaOptions"
 _UNKNOWN_MODULE = "--add-modules=jdk.incubator.vector"
 

@@ -58,6 +58,8 @@ _CREATED = f"{0:020}.json"
 _JVM_ENDED = (
     "Spark's JVM has ended, for example by a signal to all processes of the command; the same command continues"
 )
+_ASKS = "Getting offsets"
+"How the status of a query begins while its source finds the end of a batch."
 _UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
 
 
@@ -218,8 +220,8 @@ def java_reason_of(error: Any) -> str:
 
 
 def reason_of(text: str) -> str:
-    """Return the reason in an error of Spark: the end of Python's traceback if it has one, else its first line with the
-    last cause in Java's, such as a full disk."""
+    """Return the reason in an error of Spark: the error at the end of Python's traceback if it has one, else its first
+    line with the last cause in Java's, such as a full disk."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if line.startswith(("afflux.", "pyspark.errors."))]
     if raised:
@@ -227,9 +229,19 @@ def reason_of(text: str) -> str:
         return text or name
     if not lines:
         return "an error of Spark without a text"
+    if thrown := _thrown(text):
+        return thrown
     chain = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     causes = [line.partition(": ")[2] or line for line in chain]
     return f"{lines[0]} ({causes[-1]})" if causes and causes[-1] not in lines[0] else lines[0]
+
+
+def _thrown(text: str) -> str:
+    """Return the first line of the error after the last traceback of Python in a text; nothing if it has none."""
+    lines = text.splitlines()
+    places = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[places[-1] :] if places else []
+    return next((line for line in after if line and not line[0].isspace()), "")
 
 
 def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
@@ -342,7 +354,10 @@ class _Watch:
         if outage := self._latest.get("reconnecting"):
             return f"the server is away: {outage}"
         if not self._latest and self.last < 0:
-            return "the query is starting, or waits for the first answer of the server (see the log above)"
+            doing = str(self._query.status["message"])
+            if _ASKS in doing:
+                return "the query waits for the first answer of the server (see the log above)"
+            return f"Spark is starting the query: {doing}"
         if _busy(self._query):
             return "one is running; Spark or the table is slow, or a task waits for the server (see the log above)"
         return "the stream has no new items"

@@ -34,6 +34,7 @@ __all__ = [
     "joined",
     "require_sharing",
     "reserved",
+    "why_not",
 ]
 
 _Found = tuple[Any, ...]
@@ -123,7 +124,7 @@ async def connected(address: Address) -> socket.socket:
         found = _numeric(address) or await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         return await _connect(loop, found)
     except OSError as error:
-        raise ConnectFailed(_why_not(address, error)) from error
+        raise ConnectFailed(why_not(address, error)) from error
 
 
 async def joined(connecting: Coroutine[Any, Any, tuple[asyncio.Transport, Any]]) -> None:
@@ -156,7 +157,7 @@ def dialed(address: Address, timeout: float) -> socket.socket:
     except TimeoutError as error:
         raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
     except OSError as error:
-        raise ConnectFailed(_why_not(address, error)) from error
+        raise ConnectFailed(why_not(address, error)) from error
     _steady(sock)
     return sock
 
@@ -264,7 +265,8 @@ def _bind_failed(address: Address, error: OSError) -> BindFailed:
     return BindFailed(f"cannot listen on {address}: {_words(error)}")
 
 
-def _why_not(address: Address, error: OSError) -> str:
+def why_not(address: Address, error: OSError) -> str:
+    """Return why no connection was made, in words."""
     return f"cannot connect to {address}: {_words(error)}"
 
 

@@ -553,12 +553,19 @@ local function unprefixed(p, tvb, pinfo, root, client, shared, whole)
   end
 end
 
+local afflux = Proto("afflux", "Reactive streams (afflux)")
+
+function afflux.init() connections = {} end
+
+function afflux.dissector() return 0 end
+
 local function dissect(p, tvb, pinfo, root)
   local conn, message = connection(), ws_opcode() ~= nil
   local client = side(conn, pinfo)
   local shared = direction(conn, client)
   if shared.over and pinfo.number > shared.over then return 0 end
   pinfo.cols.protocol = p.name
+  root:add(afflux, tvb()):set_hidden(true) -- so that the filter "afflux" finds the frames of every protocol
   shared.empty = true
   if not p.prefix then
     unprefixed(p, tvb, pinfo, root, client, shared, message)
@@ -606,12 +613,6 @@ local function recognized(tvb, message)
   end
   return count == 1 and found or nil
 end
-
-local afflux = Proto("afflux", "Reactive streams (afflux)")
-
-function afflux.init() connections = {} end
-
-function afflux.dissector() return 0 end
 
 -- Only the first bytes of a connection decide, as in afflux.
 local function heuristic(tvb, pinfo, root)

@@ -6,13 +6,19 @@
 
 from __future__ import annotations
 
+from errno import ENOENT
 from pathlib import Path
+from typing import Final
 
+from afflux.capture.output import OutputRefused
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.bundle import check
 from afflux.capture.report.source import Source
 
 __all__ = ["Bounds", "Source", "write"]
+
+_START: Final = 256
+"Bytes of an existing file that show whether it is a page."
 
 
 def write(source: Source, out: str | Path, *, title: str = "Capture report", bounds: Bounds | None = None) -> int:
@@ -30,6 +36,7 @@ def write(source: Source, out: str | Path, *, title: str = "Capture report", bou
     Raises:
         MissingExtra: altair, vl-convert-python or pyarrow is not installed.
         CaptureError: a directory has no tables, or they are damaged or of another version.
+        OutputRefused: ``out`` exists and is no HTML page, such as a capture.
         OSError: the file cannot be written.
     """
     check()
@@ -38,11 +45,29 @@ def write(source: Source, out: str | Path, *, title: str = "Capture report", bou
 
     bounds = bounds or Bounds()
     target = Path(out)
+    _check(target)
     made = page(collect(source, bounds), title, bounds).encode("utf-8", "replace")
     part = target.with_name(f".{target.name}.part")
     try:
         part.write_bytes(made)
         part.replace(target)
+    except OSError as error:
+        error.filename, error.filename2 = str(target), None
+        raise
     finally:
         part.unlink(missing_ok=True)
     return len(made)
+
+
+def _check(target: Path) -> None:
+    """Raise OutputRefused if a file is none that a report may replace, OSError if it cannot be written."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(ENOENT, f"there is no directory {target.parent}", str(target))
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise OutputRefused(f"{target} is no file: choose another name for the report", rule="output")
+    with target.open("rb") as file:
+        start = file.read(_START).lstrip().lower()
+    if start and not start.startswith((b"<!doctype html", b"<html")):
+        raise OutputRefused(f"{target} exists and is no HTML page: choose another name for the report", rule="output")

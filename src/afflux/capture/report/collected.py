@@ -46,6 +46,7 @@ def collect(source: Source, bounds: Bounds) -> Collected:
         if table == "frames":
             traffic.take(batch)
         details.take(table, batch)
+    details.ended()
     return Collected(summary, details, traffic)
 
 
@@ -68,4 +69,5 @@ def _once(source: Batches, summary: Summary, traffic: Traffic, bounds: Bounds) -
     details = Details(summary.ladders.rows, bounds)
     for table, batch in kept:
         details.take(table, batch)
+    details.ended()
     return Collected(summary, details, traffic, unkept)

@@ -48,6 +48,13 @@ class CreditLine:
         if len(self.points) > _MOST:
             self.points = thin(self.points, _MOST // 2)
 
+    def until(self, ts: int | None, used: int) -> None:
+        """Continue to a time at which this many items were sent: the last event may be a grant, long before the end of
+        the stream or of the capture."""
+        last = self.points[-1] if self.points else None
+        if last is not None and ts is not None and ts > last.ts and used >= last.used:
+            self.points.append(Point(ts, last.granted, used, last.granted - used, 0))
+
     def at(self, ts: int) -> int | None:
         """Return the balance at a time; None before the first event."""
         point = self._between(ts)

@@ -63,6 +63,11 @@ class Details:
             if key in self.ladders:
                 yield self.ladders[key], ours.take(pa.array(places))
 
+    def ended(self) -> None:
+        """All batches were taken."""
+        for ladder in self.ladders.values():
+            ladder.ended()
+
     @staticmethod
     def _of(batch: pa.RecordBatch, name: str, values: set[Any]) -> Any:
         """Return the rows with one of the values in a column."""

@@ -91,6 +91,12 @@ class Ladder:
             mine = [(row["start"], row["stop"]) for row in self.stalls if row["dir"] == side]
             line.stalls = [stall for stall in mine if None not in stall]
 
+    def ended(self) -> None:
+        """All rows were added: continue the credit up to the stream's last frame."""
+        asker, last = self.stream["requester"], self.stream["last"]
+        for side, line in self.credit.items():
+            line.until(last, self.stream["items_out" if side == asker else "items_in"] or 0)
+
     def frames(self, batch: pa.RecordBatch) -> None:
         """Add frames in ascending order of time; those without a time are ignored."""
         times, known = micros(batch, "ts")

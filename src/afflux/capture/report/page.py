@@ -78,6 +78,7 @@ class _Page:
         """Return the sections, in the order in which an operator asks."""
         sections = self._sections
         parts = [
+            ("lost", "Lost", "What the capture has lost", sections.lost()),
             ("stalls", "Stalls", "Who stopped which stream", sections.stalls()),
             ("causes", "Causes", "Stalls by cause", self._causes()),
             ("credit", "Credit", "Credit against items", self._credit()),
@@ -107,7 +108,10 @@ class _Page:
     def _credit(self) -> Markup:
         figures = list(self._credit_figures())
         if not figures:
-            return Markup("<p>No credit was granted.</p>\n")
+            lines = (line for ladder in self._found.details.ladders.values() for line in ladder.credit.values())
+            known = any(line.points for line in lines)
+            one = "The capture has one grant of each stream, and nothing after it."
+            return fill("<p>{text}</p>\n", text=one if known else "No credit was granted.")
         legend = Markup(
             '<p class="legend"><span><i class="line granted"></i>granted</span><span><i class="line used"></i>sent'
             "</span> <span>Shaded: stalled, in the colour of its cause. Below: credit left.</span></p>\n"
@@ -126,7 +130,7 @@ class _Page:
     def _credit_figure(self, at: int, ladder: Ladder, direction: str) -> Markup:
         line = ladder.credit[direction]
         shades = [
-            (stall["start"], stall["stop"], stall["cause"] if stall["cause"] in CAUSES else "producer")
+            (stall["start"], stall["stop"], stall["cause"] if stall["cause"] in CAUSES else "unknown")
             for stall in ladder.stalls
             if stall["dir"] == direction and stall["start"] is not None and stall["stop"] is not None
         ]

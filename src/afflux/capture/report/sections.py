@@ -72,7 +72,8 @@ class Sections:
                 last=clock(summary.last, days=self._days),
                 lasted=seconds((summary.last - summary.first) / 1e6),
             )
-        stalls, wrong = summary.seen["stalls"], summary.seen["violations"]
+        stalls, lost = summary.seen["stalls"], summary.totals["lost_bytes"]
+        wrong = sum(one.count for one in summary.broken.values.values())
         figures = [
             ("Connections", count(summary.seen["connections"]), ""),
             ("Streams", count(summary.seen["streams"]), ""),
@@ -80,6 +81,7 @@ class Sections:
             ("Data", size(summary.totals["bytes"]), ""),
             ("Stalls", count(stalls), "bad" if stalls else "good"),
             ("Violations", count(wrong), "bad" if wrong else "good"),
+            *([("Lost", size(lost), "bad")] if lost else []),
         ]
         tiles = join(
             fill('<div class="{kind}"><dt>{name}</dt><dd>{value}</dd></div>', kind=kind, name=name, value=value)
@@ -91,6 +93,33 @@ class Sections:
             when=when,
             tiles=tiles,
         )
+
+    def lost(self) -> Markup:
+        """Return what the capture lacks; nothing if it is whole."""
+        totals, cut = self._summary.totals, self._summary.lost.largest(lambda one: one.count)
+        lines = []
+        if totals["lost_bytes"]:
+            lines.append(
+                f"The capture lacks {size(totals['lost_bytes'])} of {_connections(totals['lossy'])}. Stalls, ends "
+                "and broken rules are told only as far as nothing that is missing may explain them."
+            )
+        if totals["one_way"]:
+            lines.append(f"Data in one direction only: {_connections(totals['one_way'])}, of which no stalls are told.")
+        made = [fill('<p class="lead">{line}</p>\n', line=line) for line in lines]
+        if cut:
+            shown = cut[: self._bounds.violations]
+            heads: list[str | tuple[str, str]] = [
+                ("Count", NUMBER),
+                "Rule",
+                "Frame",
+                "What is missing",
+                "",
+                ("Stream", NUMBER),
+                "Where",
+            ]
+            rows = (self._violation(key, one.count, one.example) for key, one in shown)
+            made += [table("Frames that are not whole", heads, rows), self._left_out(len(shown), len(cut), "kinds")]
+        return join(made)
 
     # -- stalls ---------------------------------------------------------------------------------------------
 
@@ -118,6 +147,11 @@ class Sections:
 
     def _headline(self, row: Row) -> Markup:
         side, did = blamed(row["cause"], row["dir"])
+        if side == "unknown":
+            text = (
+                '<p class="lead">Stream {stream} stood still for <b>{lasted}</b>; the capture does not show why.</p>\n'
+            )
+            return fill(text, stream=self._stream(row), lasted=seconds(row["seconds"]))
         end = self._end(row, side)
         return fill(
             '<p class="lead">The <b>{side}</b>{end} stopped stream {stream}{route} for <b>{lasted}</b>: '
@@ -360,9 +394,11 @@ class Sections:
                 f"The tables were read only once: {count(found.unkept)} frames and events of credit at the end are "
                 "in no ladder and no plot of credit."
             )
-        if found.summary.totals["lost_bytes"]:
-            lines.append(f"The capture lacks {size(found.summary.totals['lost_bytes'])} of the connections.")
         return fill("<ul>{lines}</ul>\n", lines=join(fill("<li>{line}</li>", line=line) for line in lines))
+
+
+def _connections(number: int) -> str:
+    return "1 connection" if number == 1 else f"{count(number)} connections"
 
 
 def _route(key: tuple[str | None, str | None] | str, most: int) -> str:

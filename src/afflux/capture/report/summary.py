@@ -15,13 +15,14 @@ from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.columns import Groups, Row, Top, grouped, micros, numbers, rows
 from afflux.capture.report.percentiles import Percentiles
 from afflux.capture.report.timeline import Timeline
+from afflux.capture.schemas import NOT_WHOLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["CAUSES", "Cause", "Route", "Summary", "Violation"]
 
-CAUSES = ("peer", "transport", "producer", "local", "lease")
+CAUSES = ("peer", "transport", "producer", "local", "lease", "unknown")
 "The causes of stalls, in the order in which they are shown."
 _SECOND = 1_000_000
 _STALLED, _FAILED = 1e12, 1e9
@@ -78,6 +79,8 @@ class Summary:
         self.causes: dict[str, Cause] = {cause: Cause() for cause in CAUSES}
         self.routes: Groups[Route] = Groups(bounds.groups, Route)
         self.broken: Groups[Violation] = Groups(bounds.groups, Violation)
+        self.lost: Groups[Violation] = Groups(bounds.groups, Violation)
+        "Frames that are not whole in the capture."
         self.stalls = Top(bounds.stalls, "conn", "stream", "start")
         self.connections = Top(bounds.connections, "conn")
         self.worst = Top(bounds.streams, "conn", "stream")
@@ -111,6 +114,8 @@ class Summary:
         both = np.nan_to_num(numbers(batch, "client_bytes")) + np.nan_to_num(numbers(batch, "server_bytes"))
         for name, values in (("bytes", both), ("lost_bytes", numbers(batch, "lost_bytes"))):
             self.totals[name] += int(np.nansum(values))
+        self.totals["lossy"] += int((np.nan_to_num(numbers(batch, "lost_bytes")) > 0).sum())
+        self.totals["one_way"] += sum(one for one in batch["one_way"].to_pylist() if one)
         self.totals["frames"] += int(np.nansum(numbers(batch, "frames")))
         for (protocol, content), places in grouped(batch, "protocol", "content"):
             # "encrypted (TLS; server name …)" has as many texts as there are servers
@@ -157,7 +162,7 @@ class Summary:
 
     def _violations(self, batch: pa.RecordBatch) -> None:
         for key, places in grouped(batch, "kind", "rule", "type", "dir", "expected"):
-            found = self.broken[key]
+            found = (self.lost if key[0] in NOT_WHOLE else self.broken)[key]
             found.count += len(places)
             if not found.example:
                 found.example = rows(batch, places[:1])[0]

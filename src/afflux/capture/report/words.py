@@ -21,6 +21,7 @@ BLAME: Final = {
         "The sender had credit and room, and sent frames of other streams.",
     ),
     "lease": ("sender", "granted no lease", "A request waited for a lease."),
+    "unknown": ("unknown", "not known", "The capture lacks frames that would tell the cause."),
 }
 "By cause: the end that stopped the items, what it did, and the meaning."
 
@@ -29,8 +30,10 @@ _SIDES: Final = {">": ("client", "server"), "<": ("server", "client")}
 
 
 def blamed(cause: str | None, direction: str | None) -> tuple[str, str]:
-    """Return which side stopped the items, and what it did."""
-    side, did, _ = BLAME.get(cause or "", ("sender", "stopped, and the cause is unknown", ""))
+    """Return which side stopped the items, and what it did; ``unknown`` if the capture does not show it."""
+    side, did, _ = BLAME.get(cause or "", BLAME["unknown"])
+    if side == "unknown":
+        return side, did
     sender, receiver = _SIDES.get(direction or "", ("sender", "receiver"))
     return (receiver if side == "receiver" else sender), did
 

@@ -1,0 +1,308 @@
+"""Deliver the segments of one batch, connection by connection; see flows.py."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from afflux.capture.connections import Connection, Entry, Key, Opening
+from afflux.capture.missing import ahead, missing, verdict
+from afflux.capture.packets import Ints, Packets
+from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
+
+if TYPE_CHECKING:
+    from afflux.capture.flows import Flows
+
+__all__ = ["Delivering", "Flags", "waits"]
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+_Row = tuple[int, int, int, bool, int]
+"The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
+_ROW_BYTES = 64
+"Bytes that a segment that has to wait counts as, without its data."
+
+
+class _Bulk:
+    """Segments as lists, in the order in which they are delivered."""
+
+    __slots__ = ("block", "columns")
+
+    def __init__(self, found: Segments, order: Ints) -> None:
+        starts, sizes = found.at[order], found.size[order]
+        self.block = memoryview(found.block)
+        columns = (sizes, starts, starts + sizes, found.index[order])
+        self.columns: tuple[list[int], ...] = tuple(column.tolist() for column in columns)
+        "Sizes, where the data begins and ends in the block, packets."
+
+
+class Delivering:
+    """The delivery of one batch."""
+
+    def __init__(
+        self, flows: Flows, packets: Packets, found: Segments, keys: list[Key], flow: Ints, suspect: Flags, final: bool
+    ) -> None:
+        self.postponed: list[int] = []
+        "The segments that have to wait for the next batch."
+        self._suspect = suspect
+        self._final = final
+        self._flows = flows
+        self._time = packets.time
+        self._found = found
+        self._keys = keys
+        self._flow = flow
+        self._rows: list[tuple[int, ...]] = []
+        self._bulks: _Bulk | None = None
+        self._all: list[Ints] = []
+
+    def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
+        """Deliver the segments ``order``, which are sorted by direction."""
+        found = self._found
+        seq, cut = found.seq[order], found.cut[order]
+        after = (seq + found.size[order] + cut) & 0xFFFF_FFFF
+        same = half[1:] == half[:-1]
+        broken = special | (cut > 0)
+        broken[1:] |= same & (seq[1:] != after[:-1])
+        starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
+        single = np.logical_or.reduceat(broken, starts)
+        stops = np.append(starts[1:], len(order))
+        rows = zip(
+            half[starts].tolist(),
+            starts.tolist(),
+            stops.tolist(),
+            single.tolist(),
+            seq[starts].tolist(),
+            strict=True,
+        )
+        queued: list[_Row] = []
+        for row in rows:
+            if queued and queued[0][0] >> 1 != row[0] >> 1:
+                self._connection(queued, order, special)
+                queued = []
+            queued.append(row)
+        self._connection(queued, order, special)
+
+    def _connection(self, rows: list[_Row], order: Ints, special: Flags) -> None:
+        """Deliver the segments of one connection: one or two directions."""
+        flow = rows[0][0] >> 1
+        key = self._keys[flow]
+        connection = self._flows.find(key)
+        start, stop = rows[0][1], rows[-1][2]
+        judged = bool(self._suspect[flow])
+        if isinstance(connection, Connection) and not judged:
+            if connection.consumer.idle and not special[start:stop].any():
+                return
+            if connection.consumer.settled and self._plain(connection, rows):
+                for half, first, last, _, _ in rows:
+                    self._bulk(connection, bool(half & 1), order, first, last)
+                return
+        self._single(key, connection, self._segments(flow).tolist(), judged)
+
+    def _single(self, key: Key, entry: Entry | None, numbers: list[int], judged: bool) -> None:
+        """Deliver the segments of a connection one by one, and those that continue both directions together if that is
+        allowed. ``judged``: bytes may be missing."""
+        rows, place, last = self._all_rows(), 0, len(numbers)
+        until = [0, 0]
+        while place < last:
+            row = rows[numbers[place]]
+            if judged and not (isinstance(entry, Connection) and entry.consumer.idle):
+                gap = missing(entry, row, (place < until[0], place < until[1]))
+                if gap is not None:
+                    found, lost = verdict(entry, gap, rows, numbers, place, self._flows.limits, self._final)
+                    if found >= 0:
+                        until[gap.rising] = found
+                    elif lost or not self._postpone(numbers[place:]):
+                        entry = self._lose(key, entry, gap.rising, lost or gap.size, row)
+                        continue
+                    else:
+                        return
+            _, _, _, _, flags, _, size, cut, _ = row
+            if not flags & (SYN | FIN | RST) and not cut:
+                if not (size or waits(entry)):
+                    place += 1
+                    continue
+                if isinstance(entry, Connection) and entry.consumer.settled and not entry.consumer.idle:
+                    stop = self._run(entry, numbers, place, judged)
+                    if stop > place:
+                        place = stop
+                        continue
+            entry = self._segment(key, entry, row)
+            place += 1
+
+    def _postpone(self, numbers: list[int]) -> bool:
+        """Let segments wait for the next batch, if there is room for them."""
+        rows = self._all_rows()
+        if not self._flows.postpones(sum(_ROW_BYTES + rows[number][6] for number in numbers)):
+            return False
+        self.postponed += numbers
+        return True
+
+    def _lose(self, key: Key, entry: Entry | None, rising: bool, size: int, row: tuple[int, ...]) -> Connection:
+        """Bytes before a segment are lost; return the connection."""
+        flows = self._flows
+        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, row[0])
+        half = connection.halves[rising]
+        before = half.size
+        flows.hand_over(connection, rising, half.lose(size), row[1])
+        flows.too_much(half.size - before)
+        return connection
+
+    def _run(self, connection: Connection, numbers: list[int], place: int, judged: bool) -> int:
+        """Deliver segments that continue both directions, up to the first that does not; return its place. ``judged``:
+        also up to the first that shows that bytes are missing."""
+        halves, rows = connection.halves, self._all_rows()
+        if halves[False].waiting or halves[True].waiting:
+            return place
+        following = [halves[rising].expected for rising in (False, True)]
+        runs: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+        while place < len(numbers):
+            row = rows[numbers[place]]
+            _, _, seq, ack, flags, _, size, cut, rising = row
+            if flags & (SYN | FIN | RST) or cut:
+                break
+            if judged and (
+                (not size and ahead(seq, following[rising]) > 0)
+                or (flags & ACK and following[1 - rising] >= 0 and ahead(ack, following[1 - rising]) > 0)
+            ):
+                break
+            if size:
+                if seq != following[rising] or halves[bool(rising)].end is not None:
+                    break
+                following[rising] = (seq + size) & 0xFFFF_FFFF
+                runs[rising].append(row)
+            place += 1
+        for rising, run in ((False, runs[0]), (True, runs[1])):
+            if run:
+                self._deliver(connection, rising, run)
+        return place
+
+    def _deliver(self, connection: Connection, rising: bool, run: list[tuple[int, ...]]) -> None:
+        """Deliver segments of one direction that continue each other."""
+        block, half = self._found.block, connection.halves[rising]
+        data = b"".join([block[row[5] : row[5] + row[6]] for row in run])
+        half.advance(len(data))
+        self._flows.remember(half, data)
+        ends = list(accumulate(row[6] for row in run))
+        connection.consumer.data(rising, data, ends, [row[1] for row in run])
+
+    def _segments(self, flow: int) -> Ints:
+        """All segments of a connection, those without data included: they acknowledge."""
+        if not self._all:
+            order = np.argsort(self._flow, kind="stable")
+            self._all = np.split(order, np.flatnonzero(np.diff(self._flow[order])) + 1)
+        return self._all[flow]
+
+    def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
+        """Whether all segments continue their directions, and no bytes wait."""
+        if any(half.waiting for half in connection.halves.values()):
+            return False
+        for half, _, _, single, first in rows:
+            state = connection.halves[bool(half & 1)]
+            if single or state.expected != first:
+                return False
+        return True
+
+    def _bulk(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
+        """Deliver segments that continue each other."""
+        if self._bulks is None:
+            self._bulks = _Bulk(self._found, order)
+        sizes, starts, stops, packets = (column[first:last] for column in self._bulks.columns)
+        ends = list(accumulate(sizes))
+        half, consumer = connection.halves[rising], connection.consumer
+        half.advance(ends[-1])
+        if consumer.idle:
+            return
+        block = self._bulks.block
+        data = b"".join([block[start:stop] for start, stop in zip(starts, stops, strict=True)])
+        self._flows.remember(half, data)
+        consumer.data(rising, data, ends, packets)
+
+    def _all_rows(self) -> list[tuple[int, ...]]:
+        """The segments of the batch: time, packet, seq, ack, flags, at, size, cut, rising."""
+        if not self._rows:
+            found = self._found
+            columns = (found.index, found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
+            listed = [self._time[found.index].tolist(), *(column.tolist() for column in columns)]
+            self._rows = list(zip(*listed, strict=True))
+        return self._rows
+
+    def _segment(self, key: Key, entry: Entry | None, row: tuple[int, ...]) -> Entry | None:
+        """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
+        time, packet, seq, _, flags, at, size, cut, way = row
+        rising = bool(way)
+        if flags & SYN:
+            entry = self._opened(key, entry, rising, seq, flags, time, packet)
+            if isinstance(entry, Opening) and not (size or cut or flags & (FIN | RST)):
+                return entry
+        elif isinstance(entry, Connection) and entry.consumer.idle:
+            return entry
+        if not (size or cut or flags & FIN) or (isinstance(entry, Opening) and entry.ended):
+            if isinstance(entry, Connection):
+                self._closed(entry, flags, packet)
+            elif entry is not None:
+                entry.closed |= bool(flags & RST)
+            return entry
+        flows = self._flows
+        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, time)
+        half, other = connection.halves[rising], connection.halves[not rising]
+        if half.expected < 0:
+            half.begin(seq, synced=False)
+        seq = (seq + bool(flags & SYN)) & 0xFFFF_FFFF
+        before = half.size
+        if size or cut:
+            self._data(connection, rising, seq, self._found.block[at : at + size], cut, packet)
+        if flags & FIN:
+            half.finish((seq + size + cut) & 0xFFFF_FFFF)
+        if half.size != before and flows.too_much(half.size - before):
+            before = half.size
+            flows.hand_over(connection, rising, half.skip_all(), packet)
+            flows.too_much(-before)
+        self._closed(connection, flags, packet)
+        return flows.retire(key, connection, packet, told=True) if half.ended and other.ended else connection
+
+    def _data(self, connection: Connection, rising: bool, seq: int, data: bytes, cut: int, packet: int) -> None:
+        """Deliver the data of one segment, or let it wait."""
+        half, flows = connection.halves[rising], self._flows
+        if seq == half.expected and not cut and not half.waiting:
+            half.disputed.clear()
+            half.advance(len(data))
+            flows.hand_over(connection, rising, [data], packet)
+            return
+        flows.hand_over(connection, rising, half.feed(seq, data, cut, flows.recent(half)), packet)
+        if half.disputed:
+            flows.dispute(connection, rising, packet)
+
+    def _opened(
+        self, key: Key, connection: Entry | None, rising: bool, seq: int, flags: int, time: int, packet: int
+    ) -> Entry:
+        """Return the connection of a SYN: one with another number than before begins a new connection."""
+        if isinstance(connection, Connection):
+            half = connection.halves[rising]
+            if half.initial == seq:
+                return connection
+            if half.expected < 0 and not connection.closed:
+                half.begin(seq, synced=True)
+                return connection
+            self._flows.finish(connection, packet)
+            connection = None
+        return self._flows.opening(key, connection, rising, seq, bool(flags & ACK), time)
+
+    def _closed(self, connection: Connection, flags: int, packet: int) -> None:
+        """Report directions that have ended."""
+        if flags & RST:
+            connection.closed = True
+            self._flows.finish(connection, packet)
+            return
+        ended = 0
+        for rising, half in connection.halves.items():
+            if half.end is not None and half.position >= half.end:
+                ended += 1
+                connection.consumer.end(rising, packet)
+        connection.closed |= ended == 2
+
+
+def waits(entry: Entry | None) -> bool:
+    """Whether bytes of a connection wait for missing ones."""
+    return isinstance(entry, Connection) and bool(entry.halves[False].waiting or entry.halves[True].waiting)
