@@ -191,8 +191,8 @@ async def test_how_long_jmux_waits_for_an_id() -> None:
     [
         ("dialect=java", "words of: noop-data, lenient-partial, ids-255"),
         ("dialect=", "words of: noop-data"),
-        ("max_wait_for_id=-1", "seconds, 0 to a day"),
-        ("max_wait_for_id=nan", "seconds, 0 to a day"),
+        ("max_wait_for_id=-1", "seconds, from 0 and at most 86400"),
+        ("max_wait_for_id=nan", "seconds, from 0 and at most 86400"),
     ],
 )
 def test_options_that_jmux_refuses(words: str, told: str) -> None:

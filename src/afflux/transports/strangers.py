@@ -40,6 +40,8 @@ def stranger(data: bytes, expected: str, *, client: bool) -> str | None:
             return f"the peer speaks {' or '.join(others)}, not {expected}"
     if client:
         return None  # its engine answers what belongs to no known protocol
+    if own is not None and own.refusal is not None and data[:1] == own.refusal("")[:1]:
+        return None  # a server may refuse the connection before it begins
     if (line := _line(data)) is not None:
         return f'the peer speaks a protocol of text lines ("{line}"), not {expected}'
     if own is not None and own.framing is None:  # both sides begin with fixed bytes

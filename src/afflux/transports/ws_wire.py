@@ -181,7 +181,7 @@ class Wire:
         """Take the whole frames in ``data``; return where the rest begins. Headers are checked before payloads
         arrive."""
         framing = self._framing
-        own, width = (0, 0) if framing is None else (framing.own, framing.width)
+        own, width = (0, 0) if framing is None else (framing.own, framing.width)  # ``framing.join`` in line
         masked = 0 if self._masks else MASKED
         at, end, room = 0, len(data), self._room()
         while end - at >= 2 and not self.over and not self.stopped:
@@ -199,9 +199,13 @@ class Wire:
                 break
             elif data[at] == BINARY and second & MASKED == masked and self._message is None:
                 payload = data[start:stop]
+                if masked:
+                    payload = apply_mask(payload, data[start - 4 : start])
                 if width:
                     found.append((size + own).to_bytes(width, "big"))
-                found.append(apply_mask(payload, data[start - 4 : start]) if masked else payload)
+                    found.append(payload)
+                else:  # the protocol is not recognized yet, or it has no framing
+                    found.append(self._join(payload))
                 if self.first:
                     self.first = False
                     room = self._room()
