@@ -20,6 +20,9 @@ from pathlib import Path
 from types import AsyncGeneratorType, FrameType
 from typing import Any, TypeVar, TypeVarTuple
 
+import afflux.aio.client
+import afflux.aio.server  # noqa: F401  # here, because a thread would import them in a loop, which cannot wait for it
+
 __all__ = ["Deadlock", "Livelock", "VirtualLoop", "run"]
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """Name the protocol of a peer that does not speak the expected one, from its first bytes.
 
-Bytes that may begin the expected protocol are left to its engine. So are a client's bytes that belong to no known
-protocol: the engine's answer tells the client why it is refused.
+Bytes that may begin the expected protocol are left to its engine, and so are all bytes if it declares no recognition.
+The engine also answers a client of no known protocol, so that the client can read why it is refused.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ def stranger(data: bytes, expected: str, *, client: bool) -> str | None:
     if name := foreign(data):
         return f"the peer speaks {name}, not {expected}"
     own = PROTOCOLS.get(expected)
-    if own is not None and own.recognize is not None:
-        found = recognize((own,), data, client=client)
-        if found.candidates or found.more:
-            return None
-        others = [other.name for other in recognize(recognizable(), data, client=client).candidates]
-        if others:
-            return f"the peer speaks {' or '.join(others)}, not {expected}"
+    if own is None or own.recognize is None:
+        return None
+    found = recognize((own,), data, client=client)
+    if found.candidates or found.more:
+        return None
+    others = [other.name for other in recognize(recognizable(), data, client=client).candidates]
+    if others:
+        return f"the peer speaks {' or '.join(others)}, not {expected}"
     if client:
         return None  # its engine answers what belongs to no known protocol
-    if own is not None and own.refusal is not None and data[:1] == own.refusal("")[:1]:
+    if own.refusal is not None and data[:1] == own.refusal("")[:1]:
         return None  # a server may refuse the connection before it begins
     if (line := _line(data)) is not None:
         return f'the peer speaks a protocol of text lines ("{line}"), not {expected}'
-    if own is not None and own.framing is None:  # both sides begin with fixed bytes
+    if own.framing is None:  # both sides begin with fixed bytes
         return f"the peer does not speak {expected}: {unknown(data)}"
     return None
 
