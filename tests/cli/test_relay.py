@@ -124,7 +124,7 @@ def test_a_signal_ends_it_and_nothing_that_arrived_is_lost(number: signal.Signal
 def test_failures_have_exit_codes(tmp_path: Path) -> None:
     words = ("relay", "--journal", str(tmp_path / "journal"), "--listen", HERE)
     for more, code, text in (
-        ((), 2, "Missing option '--from'"),
+        ((), 2, "--from is missing"),
         (("--from", "tcp:/a"), 2, "tcp:/a"),
         (("--from", "jmux+tcp://a:1"), 2, "choose its framing"),
         (("--from", "tcp://a:1", "--channel", "--subscribe"), 2, "exclude each other"),

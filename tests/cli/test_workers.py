@@ -215,7 +215,7 @@ async def test_a_place_that_is_given_up_takes_the_others_with_it(tmp_path: Path)
             "unix:///no/x --demo --workers 2",
             "--workers requires a port, which unix:// does not have: use tcp, tls, ws or wss",
         ),
-        ("mem://x --demo --workers 2", "--workers requires a port, which mem:// does not have"),
+        ("mem://x --demo --workers 2", "mem://x connects ends within one program"),
         ("tcp://127.0.0.1:0 --workers 2", "one of --demo, --handler"),
         ("tcp://127.0.0.1:0 --demo --workers 2 --lease ten", "expected N/TIME"),
         ("tcp://127.0.0.1:0 --file /no/such/file --workers 2", "file '/no/such/file' not found"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from afflux.core.payload import Payload, Run, payload_of, size_of
@@ -103,3 +105,26 @@ def test_parts_of_a_payload_that_are_nearly_bytes() -> None:
 def test_parts_that_are_not(odd: Payload) -> None:
     with pytest.raises(TypeError, match="are bytes, not str"):
         payload_of(odd)
+
+
+class Later:
+    def __await__(self) -> None: ...
+
+
+class Several:
+    def __aiter__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (Later(), "Later: an await is missing"),
+        (Several(), "Several: a method that yields several items is a stream or a channel"),
+        ({"a": 1}, "dict: encode it, as json.dumps does"),
+        (None, "NoneType: encode it"),
+        (object(), "not object$"),
+    ],
+)
+def test_what_is_no_payload(value: Any, hint: str) -> None:
+    with pytest.raises(TypeError, match=hint):
+        payload_of(value)

@@ -60,6 +60,32 @@ def test_items_are_sent_as_they_are_one_at_a_time(
     assert said(together) == said(alone)
 
 
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [Payload(b"d", b"m")] * 20,
+        [Payload(b"d")] * 20,
+        [Payload(b"d", b"m")] * 10 + [Payload(b"d")] * 10,
+        [Payload(b"d", b"m")] * 10 + [Payload(bytes(5000), b"mark")],
+    ],
+    ids=["marked", "plain", "mixed", "large"],
+)
+def test_items_of_a_kind_are_sent_as_they_are_one_at_a_time(payloads: list[Payload]) -> None:
+    together, alone = (serving(len(payloads)) for _ in range(2))
+    together.send(1, payloads)
+    for payload in payloads:
+        alone.send(1, [payload])
+    assert said(together) == said(alone)
+
+
+def test_items_of_several_types() -> None:
+    together, alone = (serving(30) for _ in range(2))
+    together.send(1, [b"d", Payload(b"d"), "d"] * 10)
+    for _ in range(30):
+        alone.send(1, [b"d"])
+    assert said(together) == said(alone)
+
+
 def serving(credit: int) -> Engine:
     """A server whose client waits for a stream."""
     engine = Engine("server")
