@@ -148,7 +148,8 @@ def test_failures_have_exit_codes(tmp_path: Path) -> None:
         assert "unknown route" in done.stderr
     (tmp_path / "file").write_text("")
     done = run(["relay", "--from", "tcp://a:1", "--journal", str(tmp_path / "file"), "--listen", HERE])
-    assert (done.returncode, done.stderr) == (1, f"afflux: {tmp_path / 'file'}: File exists\n")
+    told = f"afflux: --journal: '{tmp_path / 'file'}' is a file; it has to be a directory, which may be new\n"
+    assert (done.returncode, done.stderr) == (2, told)
 
 
 def test_a_session_of_a_session_type(tmp_path: Path) -> None:
