@@ -68,9 +68,15 @@ class Starting:
         return await (await self._wait()).start()
 
     def __getattr__(self, name: str) -> Any:
+        return getattr(self._now(), name)
+
+    def __repr__(self) -> str:
+        return repr(self._now())
+
+    def _now(self) -> Any:
         if self._made is None:
             self._made = self._call()
-        return getattr(self._made, name)
+        return self._made
 
     async def _wait(self) -> Any:
         if self._made is None:
