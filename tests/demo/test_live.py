@@ -52,9 +52,7 @@ def test_two_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("number", "when"), [(signal.SIGINT, "Spark session after"), (signal.SIGTERM, "/s, lag ")]
-)
+@pytest.mark.parametrize(("number", "when"), [(signal.SIGINT, "Spark session after"), (signal.SIGTERM, "/s, lag ")])
 def test_a_signal_leaves_no_process_behind(number: signal.Signals, when: str, tmp_path: Path) -> None:
     mark = f"AFFLUX_TEST_MARK={uuid.uuid4()}"
     name, _, value = mark.partition("=")
