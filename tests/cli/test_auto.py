@@ -95,8 +95,8 @@ def test_candidates_are_named(tmp_path: Path) -> None:
 def test_nothing_to_recognize(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.write_bytes(b"")
-    records, said = read(str(path))
-    assert (records, said) == ([], "no bytes to recognize; decoded as rsocket, choose with --protocol NAME")
+    ran = here("decode", str(path))
+    assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {path}: the file is empty\n")
 
 
 def test_a_protocol_that_is_named_is_not_recognized() -> None:

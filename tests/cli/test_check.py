@@ -170,7 +170,8 @@ def test_a_dump_without_whole_frames(types: Path, tmp_path: Path, protocol: str,
 def test_a_dump_without_frames(types: Path, tmp_path: Path) -> None:
     (tmp_path / "dump").write_bytes(b"")
     ran = here("check", str(types), "--protocol", "rsocket", "--against", str(tmp_path / "dump"), "-o", "text")
-    assert (ran.code, ran.out) == (0, "0 frames follow the types; sessions: 0\n")
+    assert ran.code == 6  # nothing was checked
+    assert ran.out.startswith("0 frames follow the types")
 
 
 def test_a_dump_that_is_cut_off(types: Path, tmp_path: Path) -> None:
