@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from afflux.capture.connections import Connection, Entry, Key, Opening
-from afflux.capture.missing import ahead, missing, verdict
+from afflux.capture.missing import missing, verdict
 from afflux.capture.packets import Ints, Packets
+from afflux.capture.reassembly import ahead
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 
 if TYPE_CHECKING:

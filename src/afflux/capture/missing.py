@@ -16,15 +16,14 @@ import numpy.typing as npt
 
 from afflux.capture.connections import Connection, Entry, Opening
 from afflux.capture.packets import Ints
+from afflux.capture.reassembly import FARTHEST, ahead
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 from afflux.core.limits import Limits
 
-__all__ = ["FARTHEST", "WAIT", "Missing", "Row", "ahead", "expected", "missing", "suspects", "verdict"]
+__all__ = ["WAIT", "Missing", "Row", "expected", "missing", "suspects", "verdict"]
 
 WAIT: Final = 1_000_000_000
 "Nanoseconds after which bytes that are missing count as lost: captures have packets out of order by less."
-FARTHEST: Final = 1 << 30
-"A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
 _BEFORE: Final = -(1 << 34)
 _APART: Final = 1 << 36
 
@@ -40,11 +39,6 @@ class Missing(NamedTuple):
     first: int
     "The sequence number of the first one."
     size: int
-
-
-def ahead(a: int, b: int) -> int:
-    """Return how far a sequence number is ahead of another one."""
-    return ((a - b + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def expected(entry: Entry | None) -> tuple[int, int]:
@@ -76,7 +70,7 @@ def suspects(found: Segments, flow: Ints, known: Ints) -> npt.NDArray[np.bool_]:
     first = np.full(len(known), -1, np.int64)
     first[half[::-1]] = found.seq[::-1]
     base = np.where(known >= 0, known, first)
-    start = _ahead(found.seq, base[half])
+    start = ahead(found.seq, base[half])
     end = start + found.size + found.cut + (flags & SYN != 0) + (flags & FIN != 0)
     wrong = (flags & SYN != 0) & (start != np.where(known[half] >= 0, -1, 0))
     resets = flags & RST != 0
@@ -95,16 +89,11 @@ def suspects(found: Segments, flow: Ints, known: Ints) -> npt.NDArray[np.bool_]:
     target = half[answers] ^ 1
     seen = base[target] >= 0
     answers, target = answers[seen], target[seen]
-    over = _ahead(found.ack[answers], base[target]) > np.maximum(top, 0)[target]
+    over = ahead(found.ack[answers], base[target]) > np.maximum(top, 0)[target]
     wrong[answers[over]] = True
     suspect = np.zeros(len(known) // 2, np.bool_)
     suspect[flow[wrong]] = True
     return suspect
-
-
-def _ahead(a: Ints, b: Ints) -> Ints:
-    found: Ints = ((a - b + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-    return found
 
 
 def missing(entry: Entry | None, row: Row, ignored: tuple[bool, bool]) -> Missing | None:
@@ -147,8 +136,7 @@ def verdict(
 
     Returns:
         The place of the segment with the first missing byte, and 0; the place after the last segment if it may be a FIN
-        that is missing. Or -1, and the number of bytes that are lost, 0 if
-        later segments must be known.
+        that is missing. Or -1, and the number of bytes that are lost, 0 if later segments must be known.
     """
     rising, first, size = gap
     since, waiting, pieces, acknowledged = rows[numbers[place]][0], 0, 0, False

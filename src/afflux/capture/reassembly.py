@@ -12,21 +12,28 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
+from afflux.capture.packets import Ints
 from afflux.core.limits import Limits
 
-__all__ = ["Counts", "Delivery", "Half", "Overlap"]
+__all__ = ["FARTHEST", "Counts", "Delivery", "Half", "Overlap", "ahead"]
 
-_FARTHEST = 1 << 30
+FARTHEST = 1 << 30
 "A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
 
 Delivery = bytes | int
 "Bytes in order, or the size of a gap."
 Overlap = Literal["first", "last"]
 "Which copy of waiting bytes is delivered."
+_Seq = TypeVar("_Seq", int, Ints)
+
+
+def ahead(a: _Seq, b: _Seq) -> _Seq:
+    """Return how far a sequence number is ahead of another one, or each of many."""
+    return ((a - b + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 @dataclass(slots=True)
@@ -115,19 +122,19 @@ class Half:
         """
         if self.disputed:
             self.disputed = []
-        ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        if abs(ahead) > _FARTHEST:
+        early = ahead(seq, self.expected)
+        if abs(early) > FARTHEST:
             self.counts.strays += 1
             return []
-        if ahead > 0:
+        if early > 0:
             self.counts.reordered += 1
-            self._insert(self.position + ahead, data, cut)
+            self._insert(self.position + early, data, cut)
             return self._bounded()
-        if ahead < 0:
-            self._compare(data, -ahead, recent)
-            self.counts.retransmitted += min(len(data) + cut, -ahead)
-            cut = max(0, min(cut, cut + len(data) + ahead))
-            data = data[-ahead:]
+        if early < 0:
+            self._compare(data, -early, recent)
+            self.counts.retransmitted += min(len(data) + cut, -early)
+            cut = max(0, min(cut, cut + len(data) + early))
+            data = data[-early:]
         if not data and not cut:
             return []
         if self.waiting and self.position + len(data) + cut > self.waiting[0][0]:
@@ -137,9 +144,9 @@ class Half:
 
     def finish(self, seq: int) -> None:
         """Note a FIN after the byte before ``seq``."""
-        ahead = ((seq - self.expected + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
-        if self.end is None and 0 <= ahead <= _FARTHEST:
-            self.end = self.position + ahead
+        early = ahead(seq, self.expected)
+        if self.end is None and 0 <= early <= FARTHEST:
+            self.end = self.position + early
 
     def lose(self, size: int) -> list[Delivery]:
         """The next ``size`` bytes are missing, of which none wait: return the gap and what follows it."""

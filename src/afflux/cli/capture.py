@@ -13,7 +13,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from afflux.cli.completing import addresses
+from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED
 from afflux.cli.serve import fast_loop, listen_for_signals
 
@@ -21,15 +21,7 @@ __all__ = ["capture"]
 
 
 def capture(
-    listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            metavar="URI",
-            help="Address to listen on; port 0 selects a free port.",
-            autocompletion=addresses,
-        ),
-    ],
+    listen: ListenOption,
     to: Annotated[str, typer.Option("--to", metavar="URI", help="Address of the server.", autocompletion=addresses)],
     file: Annotated[str, typer.Option("--write", "-w", metavar="FILE", help="The pcapng file; - for stdout.")],
 ) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.completing import addresses
+from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.inputs import check_reach, one
 from afflux.cli.limiting import LimitOption, limits_of
@@ -48,15 +48,7 @@ def relay(
             help="Directory to store the items in, or a JetStream stream.",
         ),
     ],
-    listen: Annotated[
-        str,
-        typer.Option(
-            "--listen",
-            metavar="URI",
-            help="Address to listen on; port 0 selects a free port.",
-            autocompletion=addresses,
-        ),
-    ],
+    listen: ListenOption,
     journal_bytes: Annotated[
         str | None,
         typer.Option(

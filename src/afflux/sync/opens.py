@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from afflux.core.autocredit import Kept, check_kept
@@ -21,13 +22,13 @@ DEFAULT_CREDIT = 256
 "Default window of a stream, in items."
 
 
-class Opens:
+class Opens(ABC):
     """A peer that can open sessions of session types, on each protocol with channels."""
 
     @property
+    @abstractmethod
     def _driver(self) -> Driver:
         """The connection for the next call."""
-        raise NotImplementedError
 
     _protocol: ProtocolEntry
 
