@@ -147,3 +147,16 @@ def test_a_silent_server(silent: int, call: str) -> None:
 def test_the_shorter_limit_is_named(silent: int) -> None:
     ran = here("request", f"tcp://127.0.0.1:{silent}", "--max-time", "100ms")
     assert ran == (3, "", "afflux: timed out after 0.1 s (--max-time)\n")
+
+
+async def again() -> tuple[float, float]:
+    limit = FirstAnswer("tcp://h:1", 10)
+    async with limit:
+        limit.arrived()
+    async with limit:  # another attempt, such as that of --cursor with --retry
+        await asyncio.sleep(11)
+    return limit.connecting, FirstAnswer("tcp://h:1", 0).connecting
+
+
+def test_a_later_attempt_has_only_a_limit_for_connecting() -> None:
+    assert run(again()) == (11, 86_400)

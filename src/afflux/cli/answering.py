@@ -37,10 +37,12 @@ class FirstAnswer:
         self._task: asyncio.Task[object] | None = None
         self._peer: Peer | None = None
         self._expired = False
+        self._arrived = False
 
     @property
     def connecting(self) -> float:
-        """Seconds that connecting may take: more than this limit, which is to end first."""
+        """Seconds that connecting may take: more than this limit, which is to end first. Also for a later attempt, of
+        which no first answer is awaited."""
         return self._seconds + 1 if self._seconds else _DAY
 
     async def __aenter__(self) -> FirstAnswer:
@@ -63,8 +65,8 @@ class FirstAnswer:
 
     def arrived(self) -> None:
         """The first answer has arrived, or none is expected: the limit ends."""
-        if self._seconds:
-            self._seconds = 0.0
+        if not self._arrived:
+            self._arrived = True
             self._stop()
 
     async def waiting_for(self, items: AsyncIterator[_T]) -> AsyncIterator[_T]:
@@ -85,7 +87,7 @@ class FirstAnswer:
 
     def _start(self) -> None:
         self._stop()
-        if self._seconds and not self._expired:
+        if self._seconds and not (self._arrived or self._expired):
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
 
     def _expire(self) -> None:
