@@ -10,7 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -49,9 +49,22 @@ def here(*words: str) -> Ran:
     before it does anything."""
     written = io.BytesIO()
     out = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors:
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as errors, own_modules():
         code = command_line(list(words))
     return Ran(code, written.getvalue().decode(), errors.getvalue())
+
+
+@contextlib.contextmanager
+def own_modules() -> Iterator[None]:
+    """Forget the modules that are imported from the current folder: the next test has its own of the same name."""
+    path = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in list(sys.modules.items()):
+            if os.path.dirname(getattr(module, "__file__", None) or "") == os.getcwd():
+                del sys.modules[name]
 
 
 def on_a_terminal(command: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -25,6 +26,7 @@ from afflux.cli.demolive import LiveView, figures_line
 from afflux.demo import flights
 from afflux.demo.expected import Expected, compare, expected
 from afflux.demo.live import Figures
+from afflux.demo.processes import Service, process
 from afflux.spark import session
 from tests.cli.running import afflux, here
 from tests.spark.conftest import quick_start
@@ -52,6 +54,35 @@ def test_two_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_queries_that_were_killed_at_their_end_end_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in quick_start().items():
+        monkeypatch.setenv(name, value)
+    assert asyncio.run(_twice(tmp_path, 600)) == ["done", "done"]
+
+
+async def _twice(out: Path, rows: int) -> list[str]:
+    """Run the queries and, with their checkpoints, run them again. Return the last event of both runs."""
+    since = json.dumps({"count": rows, "since": int(time.time())})
+    last: list[str] = []
+    async with (
+        Service(out / "server.log", "serve", "{listen}", "--demo") as server,
+        Service(out / "sink.log", "serve", "{listen}", "--sink", str(out / "sink")) as sink,
+    ):
+        origin = ("--from", server.uri, "-r", "flights", "-d", since, "--replays")
+        journal = ("--journal", str(out / "relay"), "--listen", "{listen}")
+        async with Service(out / "relay.log", "relay", *origin, *journal) as relay:
+            words = ["--relay", relay.uri, "--sink", sink.uri, "--out", str(out), "--rows", str(rows), "--batch", "600"]
+            words += ["--until", f"{expected(rows).watermark:%Y-%m-%dT%H:%M:%S.000Z}"]
+            for _ in range(2):
+                async with process(out / "query.log", "-m", "afflux.demo.livequery", *words) as running:
+                    told = (await running.communicate())[0].splitlines()
+                last.append(json.loads(told[-1])["event"])
+    return last
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("number", "when"), [(signal.SIGINT, "Spark session after"), (signal.SIGTERM, "/s, lag ")])
 def test_a_signal_leaves_no_process_behind(number: signal.Signals, when: str, tmp_path: Path) -> None:
     mark = f"AFFLUX_TEST_MARK={uuid.uuid4()}"
@@ -60,13 +91,13 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, when: str, tm
     environment = os.environ | quick_start() | {name: value}
     with subprocess.Popen(
         [*command, str(tmp_path / "demo")], env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert any(when in line for line in process.stderr)
+    ) as running:
+        assert running.stderr is not None
+        assert any(when in line for line in running.stderr)
         assert len(_marked(mark)) >= 5  # the command, three servers, and the process of the queries
-        process.send_signal(number)
-        out, _ = process.communicate(timeout=PATIENCE_S)
-    assert (process.returncode, out) == (130, "")
+        running.send_signal(number)
+        out, _ = running.communicate(timeout=PATIENCE_S)
+    assert (running.returncode, out) == (130, "")
     deadline = time.monotonic() + PATIENCE_S
     while left := _marked(mark):
         assert time.monotonic() < deadline, left
@@ -75,10 +106,10 @@ def test_a_signal_leaves_no_process_behind(number: signal.Signals, when: str, tm
 def _marked(mark: str) -> list[str]:
     """Return the command lines of the processes that have a variable in their environment."""
     found = []
-    for process in Path("/proc").iterdir():
+    for running in Path("/proc").iterdir():
         try:
-            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().decode().replace("\0", " "))
+            if running.name.isdigit() and mark.encode() in (running / "environ").read_bytes():
+                found.append((running / "cmdline").read_bytes().decode().replace("\0", " "))
         except OSError:  # it has ended meanwhile
             pass
     return [command for command in found if command]

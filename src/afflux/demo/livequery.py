@@ -111,12 +111,12 @@ def _watch(windows: StreamingQuery, rows: StreamingQuery, count: int, until: str
                 query.awaitTermination()  # raises the query's error
                 raise RuntimeError("a query ended before all rows were written")
         if progress := windows.lastProgress:
-            closed = progress["eventTime"].get("watermark", "") >= until
+            # A query that had closed all windows before it was killed runs no batch again: it has no watermark.
+            idle = not _ran(progress) and _position(progress) >= count
+            closed = idle or progress["eventTime"].get("watermark", "") >= until
         if progress := rows.lastProgress:
-            source = progress["sources"][0]
-            ended = "addBatch" in progress["durationMs"]
-            position = max(position, _position(source["endOffset" if ended else "startOffset"]))
-            latest = _parsed(source["latestOffset"])
+            position = max(position, _position(progress))
+            latest = _parsed(progress["sources"][0]["latestOffset"])
             figures = {"credit": latest.get("0", {}).get("credit", 0), "stalls": latest.get("stalls", {})}
             _report("figures", rows=position, batch=progress["batchId"], closed=closed, **figures)
     for query in (windows, rows):
@@ -129,8 +129,14 @@ def _parsed(offset: Any) -> dict[str, Any]:
     return parsed
 
 
-def _position(offset: Any) -> int:
-    """Return the items before an offset."""
+def _ran(progress: Any) -> bool:
+    """Whether a batch has ended, and not only a look for new rows."""
+    return "addBatch" in progress["durationMs"]
+
+
+def _position(progress: Any) -> int:
+    """Return how many items are in batches that have ended."""
+    offset = progress["sources"][0]["endOffset" if _ran(progress) else "startOffset"]
     return int(_parsed(offset).get("0", {}).get("pos", 0))
 
 
