@@ -6,12 +6,15 @@ Commands and answers are lines of JSON. A command starts a query; the answer is 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": _JVM,
+    "spark.executor.extraJavaOptions": f"{_JVM} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "100",
 }

@@ -108,6 +108,8 @@ def compile_in(source: Path, folder: Path, *refused: str) -> None:
     files = [file for file in compiled(source) if file not in refused]
     options = ["--config-file=", "--follow-imports=silent", "--no-site-packages", "--cache-dir=.cache"]
     level = os.environ.get("MYPYC_OPT_LEVEL", "3")
+    # mypyc indents C by hundreds of columns, and gcc's warning about indentation takes longer than the rest.
+    os.environ["CFLAGS"] = f"{os.environ.get('CFLAGS', '')} -w"
     extensions = mypycify([*options, *files], group_name="afflux", opt_level=level, debug_level="0", target_dir=".c")
     places = ("--build-temp=.o", f"--build-lib={folder}")
     setup(name="afflux", ext_modules=extensions, script_args=["--quiet", "build_ext", *places])

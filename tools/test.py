@@ -14,6 +14,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from tests.spark.starting import quick_start
+
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
 AT_ONCE = 3
@@ -47,6 +49,8 @@ FOLDERS = {
 The longest are first, so that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has
 one for all.
 """
+WITH_SPARK = {"spark", "kills"}
+"Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
@@ -101,6 +105,7 @@ def run(name):
     since = time.monotonic()
     # Without bytecode each process compiles what it imports: 0.5 s for the asyncio driver, otherwise 0.2 s.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment |= quick_start() if name in WITH_SPARK else {}
     with (LOGS / f"{name}.log").open("wb") as log:
         passed = all(
             subprocess.run(
@@ -121,6 +126,8 @@ def main(names):
         return 2
     names = names or list(PARTS)
     LOGS.mkdir(parents=True, exist_ok=True)
+    if WITH_SPARK & set(names):
+        subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
     results = []
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -14,7 +14,7 @@ import pytest
 
 from afflux.demo import job, processes
 from tests.cli.running import afflux
-from tests.spark.conftest import quick_start
+from tests.spark.starting import quick_start
 
 ROWS = 6_000
 

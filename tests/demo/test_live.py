@@ -29,7 +29,7 @@ from afflux.demo.live import Figures
 from afflux.demo.processes import Service, process
 from afflux.spark import session
 from tests.cli.running import afflux, here
-from tests.spark.conftest import quick_start
+from tests.spark.starting import quick_start
 
 ROWS = 6_000
 PATIENCE_S = 120.0

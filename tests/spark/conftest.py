@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from afflux.testing import Proxy
+from tests.spark.starting import quick_start
 
 HERE = Path(__file__).parent
 PATIENCE_S = 90
@@ -34,34 +33,6 @@ QUICK = {
     "spark.sql.streaming.noDataProgressEventInterval": "100",
 }
 "Settings of all sessions."
-
-
-def quick_start() -> dict[str, str]:
-    """The environment of a driver that starts sooner. Its JVM does not verify the classes of Spark's jars."""
-    return {
-        "SPARK_HOME": spark_home(),
-        "SPARK_SUBMIT_OPTS": "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-    }
-
-
-def spark_home() -> str:
-    """A home of Spark without the archive of its Python modules, so that workers import those that are installed.
-
-    From the archive each worker compiles what it imports, for 0.5 s or more. Spark gives the worker of a streaming
-    source 10 s to connect, whatever its settings are.
-    """
-    spec = find_spec("pyspark")
-    assert spec is not None and spec.origin is not None
-    installed = Path(spec.origin).parent
-    home = HERE.parents[1] / "build" / "spark-home"
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        link = home / name
-        if not link.exists() or not link.samefile(installed / name):
-            fresh = home / f"{name}.{os.getpid()}"
-            fresh.symlink_to(installed / name)
-            fresh.replace(link)
-    return str(home)
 
 
 def session(app: str, master: str, **conf: str) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.journal.disks import small_disk
-from tests.spark.conftest import HERE, asked, quick_start
+from tests.spark.conftest import HERE, asked
+from tests.spark.starting import quick_start
 from tests.spark.test_tail import CONF, tail
 
 pytest.importorskip("pyspark")

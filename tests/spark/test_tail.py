@@ -20,7 +20,8 @@ from afflux.cli.examples import EXAMPLES
 from afflux.spark.tail import Tail, TailFailed, follow, java_reason_of, reason_of
 from tests.cli.running import Ran, here
 from tests.cli.running import afflux as run
-from tests.spark.conftest import QUICK, asked, quick_start
+from tests.spark.conftest import QUICK, asked
+from tests.spark.starting import quick_start
 
 WRITTEN = "tcp://127.0.0.1:7100"
 CONF = [word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}")]

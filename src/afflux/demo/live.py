@@ -6,8 +6,9 @@
     flights at a rate, no cursor      └─ each flight, writeStream ─── serve --sink
 
 The relay is killed when the sink has a third of the flights, and the process of the queries when it has two thirds.
-Both are started again. At the end the rows of the sink and the windows are compared with the flight file. Figures are
-reported regularly, also while a process is away.
+Both are started again. The query of the windows is behind that of the sink, so it has rows to read after the kill:
+Spark closes no window after a restart before it reads a row. At the end the rows of the sink and the windows are
+compared with the flight file. Figures are reported regularly, also while a process is away.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _report("session", seconds=round(time.monotonic() - started, 3))
     try:
         flights = _flights(spark, asked.relay, asked.batch)
-        windows = _windows(flights, asked.out)
-        _until_planned(spark, windows)
-        _watch(windows, _rows(flights, asked.out, asked.sink), asked.rows, asked.until)
+        rows = _rows(flights, asked.out, asked.sink)
+        _until_planned(spark, rows)
+        _watch(_windows(flights, asked.out), rows, asked.rows, asked.until)
         _report("done")
     finally:
         spark.stop()
