@@ -38,6 +38,8 @@ _ROUNDS: Final = 2
 _WARM_S: Final = 5.0
 "The most seconds of the round before."
 _LOOK_S: Final = 0.1
+_TICK_S: Final = 0.001
+"The least seconds between items; uvloop's timers are not finer, and it would be busy with waiting."
 _LIMIT_S: Final = 60.0
 "Seconds beyond the planned ones after which a query has failed."
 
@@ -51,10 +53,10 @@ class Stamps:
         loop = asyncio.get_running_loop()
         start, sent = loop.time(), 0
         while sent < asked["count"]:
-            await asyncio.sleep(max(0.0, start + sent / asked["rate"] - loop.time()))
-            due = min(asked["count"], int((loop.time() - start) * asked["rate"]) + 1) - sent
-            yield [b"%d" % time.time_ns()] * due
-            sent += due
+            await asyncio.sleep(max(_TICK_S, start + sent / asked["rate"] - loop.time()))
+            if due := min(asked["count"], int((loop.time() - start) * asked["rate"]) + 1) - sent:
+                yield [b"%d" % time.time_ns()] * due
+                sent += due
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
