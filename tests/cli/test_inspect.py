@@ -16,6 +16,7 @@ import pytest
 
 from afflux.capture import write_tables
 from afflux.capture.schemas import TABLES
+from afflux.capture.units import Decoding
 from afflux.cli import inspecting
 from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
@@ -214,6 +215,51 @@ def test_a_directory_of_tables_has_the_rows_of_its_capture(capture: Path, tmp_pa
     text = [on_a_terminal("inspect", str(path)).splitlines() for path in (capture, tmp_path / "tables")]
     assert text[0][1:] == text[1][1:]
     assert here("inspect", str(tmp_path / "tables"), "--strict").code == 5
+
+
+@pytest.fixture
+def partial(capture: Path, tmp_path: Path) -> Path:
+    """A directory that has only the tables streams and frames."""
+    write_tables([str(capture)], str(tmp_path / "partial"), Decoding(tables=("frames", "streams")))
+    return tmp_path / "partial"
+
+
+def test_absent_tables_are_named_and_not_counted(partial: Path, tmp_path: Path) -> None:
+    text = on_a_terminal("inspect", str(partial))
+    assert "  1 stream, 7 frames\n  not in these tables: connections, stalls, violations\n" in text
+    assert "no stalls" not in text and "no broken rules" not in text and "0 connections" not in text
+    ran = here("inspect", str(partial))
+    assert (ran.code, ran.errors) == (0, "afflux: not in these tables: connections, stalls, violations\n")
+    out = tmp_path / "out.html"
+    assert here("inspect", str(partial), "--html", str(out)).code == 0
+    page = out.read_text(encoding="utf-8")
+    assert "Not in these tables: connections, credit, latencies, stalls, violations." in page
+    assert "<dt>Streams</dt><dd>1</dd>" in page and "<dt>Frames</dt><dd>7</dd>" in page
+    for said in ("<dt>Stalls", "<dt>Violations", "<dt>Connections", "No stream stalled", "No credit was granted"):
+        assert said not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "table"),
+    [
+        (["--strict"], "--strict", "violations"),
+        (["--table", "stalls", "-o", "csv"], "--table stalls", "stalls"),
+        (["--table", "stalls"], "--table stalls", "stalls"),
+        (["--conn", "C1"], "--conn", "connections"),
+    ],
+)
+def test_what_needs_an_absent_table_is_refused(words: list[str], option: str, table: str, partial: Path) -> None:
+    ran = here("inspect", str(partial), *words)
+    told = f"afflux: {option} needs the table {table}, and the directory has only frames, streams: decode the captures "
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.errors == f"{told}again, with {table} among --tables or without --tables\n"
+
+
+def test_a_filter_needs_frames(capture: Path, tmp_path: Path) -> None:
+    write_tables([str(capture)], str(tmp_path / "few"), Decoding(tables=("streams", "violations")))
+    ran = here("inspect", str(tmp_path / "few"), "--where", "type == ERROR")
+    assert ran.code == 2 and "--where needs the table frames, and the directory has only streams, vio" in ran.errors
+    assert here("inspect", str(tmp_path / "few"), "--strict").code == 5
 
 
 def test_the_key_log_and_the_copy_that_counts(tmp_path: Path) -> None:

@@ -30,7 +30,17 @@ from afflux.capture.scratch import replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
 from afflux.core.errors import Invalid
 
-__all__ = ["Attempt", "Output", "OutputRefused", "TableWriter", "named_if_full", "opened", "write_tables"]
+__all__ = [
+    "MARK",
+    "Attempt",
+    "Output",
+    "OutputRefused",
+    "TableWriter",
+    "named_if_full",
+    "opened",
+    "other_version",
+    "write_tables",
+]
 
 VERSION: Final = 1
 "The version of the tables."
@@ -129,14 +139,19 @@ def check(place: Path) -> None:
         raise OutputRefused(
             f"{place} also has {others[0]!r}, which would be lost: choose a new directory", rule="output"
         )
-    if names:
-        try:
-            version = json.loads((place / MARK).read_text())["version"]
-        except (ValueError, KeyError, TypeError):
-            version = "unknown"
-        if version != VERSION:
-            text = f"{place} has tables of version {version}, and this afflux writes version {VERSION}"
-            raise OutputRefused(f"{text}: choose a new directory, or remove that one", rule="output")
+    if names and (text := other_version(place)) is not None:
+        raise OutputRefused(f"{text}: choose a new directory, or remove that one", rule="output")
+
+
+def other_version(place: Path) -> str | None:
+    """Return what is wrong with the version of the tables in a directory, which has ``MARK``; None for nothing."""
+    try:
+        version = json.loads((place / MARK).read_text())["version"]
+    except (ValueError, KeyError, TypeError):
+        version = "unknown"
+    if version == VERSION:
+        return None
+    return f"{place} has tables of version {version}, and this afflux reads and writes version {VERSION}"
 
 
 class TableWriter:

@@ -14,6 +14,7 @@ from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
 from afflux.cli.inspecting import NothingSelected, Rows, captures, directory
+from afflux.cli.inspecting import Source as Tables
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
@@ -74,25 +75,31 @@ def inspect(
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
     least, given, entries = _least(stall), decode_as(ports or []), None if protocol == AUTO else (named(protocol),)
     selects = None if where is None else filter_of(where, table=True)
+    source: Tables
+    absent: frozenset[str] = frozenset()
     if len(files) == 1 and Path(files[0]).is_dir():
         if given or entries or keylog or stall != _STALL or overlap is not Copy.first:
             usage(f"-d, --protocol, --stall, --keylog and --overlap apply to captures; {files[0]!r} has tables")
-        source = directory(Path(files[0]))
+        source = there = directory(Path(files[0]))
+        absent = there.absent
     else:
         options = {"entries": entries, "ports": given, "stall_s": least, "overlap": overlap.value}
         source = captures(files, secrets=secrets_of(keylog), **options)
     if selects is not None and "-" in files:
         usage("--where reads the captures twice, and stdin can be read once: name a file")
-    rows = Rows(source, conn=conn, stream=stream, where=selects)
+    rows = Rows(source, conn=conn, stream=stream, where=selects, absent=absent)
+    if strict:
+        rows.need("--strict", "violations")
     if html is not None:
         if table or output is not None or top != _TOP:
             usage("--html writes a report to a file: leave out -o, --table and --top")
         if not Path(html).parent.is_dir():
             usage(f"--html: folder {str(Path(html).parent)!r} not found")
-        _report(rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else rows.of, html, files)
+        once = rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else None
+        _report(rows.of if once is None else once, html, files, absent)
     elif chosen is None:
-        summary = Summary(files, top)
-        for name, batch in rows.of(_SHOWN):
+        summary = Summary(files, top, absent)
+        for name, batch in rows.of(_SHOWN if "connections" not in absent else (*_SHOWN, "frames")):
             summary.add(name, batch)
         sys.stdout.write(page(summary, detailed=conn is not None or stream is not None))
     else:
@@ -100,13 +107,13 @@ def inspect(
     _finish(rows, strict)
 
 
-def _report(source: Source, out: str, files: list[str]) -> None:
+def _report(source: Source, out: str, files: list[str], absent: frozenset[str]) -> None:
     """Write a report, and its size to stderr."""
     from afflux.capture.report import write
 
     names = ", ".join(Path(name).name or name for name in files[:3])
     title = f"{names} and {len(files) - 3} more" if len(files) > 3 else names
-    size = write(source, out, title=title)
+    size = write(source, out, title=title, absent=absent)
     typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
 
 
@@ -120,6 +127,10 @@ def _print(rows: Rows, chosen: Format, table: str) -> None:
         usage(f"there is no table {table!r}; there are {', '.join(TABLES)}")
     single = table or ("" if chosen in (Format.json, Format.ndjson) else "streams")
     texts = chosen in (Format.json, Format.ndjson)
+    if single:
+        rows.need(f"--table {table}" if table else f"-o {chosen.value}", single)
+    elif absent := rows.absent.intersection(_SHOWN):
+        typer.echo(f"afflux: not in these tables: {', '.join(sorted(absent))}", err=True)
     shown, count = (None if texts else printer(chosen)), 0
     missing: NothingSelected | None = None
     try:

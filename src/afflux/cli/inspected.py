@@ -41,11 +41,14 @@ class Summary:
     Args:
         files: their names.
         top: rows of each part.
+        absent: tables that are not there: nothing is said of their rows.
     """
 
-    def __init__(self, files: Sequence[str], top: int) -> None:
+    def __init__(self, files: Sequence[str], top: int, absent: frozenset[str] = frozenset()) -> None:
         self.files = files
         self.top = top
+        self.absent = absent - {"credit", "latencies"} - ({"frames"} if "connections" not in absent else set())
+        "Tables that are not there. The number of frames is in connections too."
         self.tallies: Counter[str] = Counter()
         "Rows of each table, and frames and items."
         self.others: Counter[str] = Counter()
@@ -67,6 +70,8 @@ class Summary:
         import pyarrow.compute as pc
 
         self.tallies[name] += len(batch)
+        if name == "frames":
+            return
         {"connections": self._connections, "stalls": self._stalls, "violations": self._violations}.get(
             name, lambda batch: None
         )(batch)
@@ -151,7 +156,10 @@ def _head(summary: Summary) -> Iterator[str]:
     span = _span(summary.first, summary.last)
     yield _fit(name)
     counts = (("connections", "connection"), ("streams", "stream"), ("frames", "frame"))
-    yield _fit(f"  {', '.join(_count(tallies[key], word) for key, word in counts)}{span}")
+    if told := [_count(tallies[key], word) for key, word in counts if key not in summary.absent]:
+        yield _fit(f"  {', '.join(told)}{span}")
+    if summary.absent:
+        yield _fit(f"  not in these tables: {', '.join(sorted(summary.absent))}")
     if summary.lost["bytes"]:
         where = _count(summary.lost["connections"], "connection")
         yield _fit(f"  lost    {_size(summary.lost['bytes']):>8}  of {where}: what is missing proves nothing")
@@ -161,12 +169,12 @@ def _head(summary: Summary) -> Iterator[str]:
         )
     for cause, (count, seconds) in sorted(summary.causes.items(), key=lambda item: -item[1][1]):
         yield _fit(f"  stalled {_time(seconds):>8}  {cause:<9} {_count(count, 'stall')}: {CAUSES.get(cause, '')}")
-    if not summary.causes and tallies["streams"]:
+    if not summary.causes and tallies["streams"] and "stalls" not in summary.absent:
         yield "  no stalls"
     broken = [one for one in summary.rules.most_common() if one[0][1] not in NOT_WHOLE]
     for (rule, kind), count in broken[: summary.top]:
         yield _fit(f"  {kind:<9} {_count(count, 'frame' if kind != 'damaged' else 'file')}: {rule}")
-    if not broken and tallies["frames"]:
+    if not broken and tallies["frames"] and "violations" not in summary.absent:
         yield "  no broken rules"
     if summary.others:
         others = ", ".join(f"{count} {escaped(content)}" for content, count in summary.others.most_common(summary.top))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from afflux.capture.schemas import TABLES
 from afflux.cli.exits import usage
 from afflux.cli.inputs import existing
 from afflux.core.errors import Error
@@ -15,6 +16,7 @@ from afflux.core.errors import Error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from afflux.capture.report.source import Directory
     from afflux.filters import Filter
 
 __all__ = ["Rows", "Source", "captures", "directory"]
@@ -50,15 +52,15 @@ def captures(files: list[str], **options: Any) -> Source:
     return read
 
 
-def directory(path: Path) -> Source:
+def directory(path: Path) -> Directory:
     """Return the tables of a directory, with all columns.
 
     Raises:
-        CaptureError: it has none.
+        CaptureError: it has none, or tables of another version.
     """
-    from afflux.capture.report.source import from_directory
+    from afflux.capture.report.source import Directory
 
-    return from_directory(path, whole=True)
+    return Directory(path, whole=True)
 
 
 class NothingSelected(Error):
@@ -73,13 +75,24 @@ class Rows:
         conn: only this connection.
         stream: only streams with this id.
         where: only streams with a frame that this filter selects, and their connections. The source is read before.
+        absent: tables that the source does not have.
 
     Raises:
         NothingSelected: no frame is selected.
     """
 
-    def __init__(self, source: Source, *, conn: str | None, stream: int | None, where: Filter | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        conn: str | None,
+        stream: int | None,
+        where: Filter | None,
+        absent: frozenset[str] = frozenset(),
+    ) -> None:
         self._source, self._conn, self._stream = source, conn, stream
+        self.absent = absent
+        "Tables that the source does not have."
         self._selected: tuple[pa.Array, pa.Array] | None = None
         "The keys of the selected streams, and their connections."
         self.broken = 0
@@ -88,8 +101,23 @@ class Rows:
         "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
+        for option, given, table in (("--conn", conn, "connections"), ("--stream", stream, "streams")):
+            if given is not None:
+                self.need(option, table)
         if where is not None:
+            self.need("--where", "frames")
+            if "route" in where.columns:
+                self.need("--where with route", "streams")
             self._selected = self._select(where)
+
+    def need(self, option: str, table: str) -> None:
+        """Exit with a usage error if an option needs a table that is absent."""
+        if table in self.absent:
+            there = ", ".join(name for name in TABLES if name not in self.absent)
+            usage(
+                f"{option} needs the table {table}, and the directory has only {there}: decode the captures again, "
+                f"with {table} among --tables or without --tables"
+            )
 
     def of(self, tables: Iterable[str]) -> Batches:
         """Yield rows of some tables; each with the table's name.

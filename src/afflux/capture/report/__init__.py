@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from errno import ENOENT
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,14 @@ _START: Final = 256
 "Bytes of an existing file that show whether it is a page."
 
 
-def write(source: Source, out: str | Path, *, title: str = "Capture report", bounds: Bounds | None = None) -> int:
+def write(
+    source: Source,
+    out: str | Path,
+    *,
+    title: str = "Capture report",
+    bounds: Bounds | None = None,
+    absent: Collection[str] = (),
+) -> int:
     """Write a report as one HTML file, which replaces ``out`` when it is complete. Returns its size in bytes.
 
     Args:
@@ -32,6 +40,7 @@ def write(source: Source, out: str | Path, *, title: str = "Capture report", bou
         out: the file.
         title: the heading of the page.
         bounds: how much the page shows.
+        absent: tables that a function or an iterable does not have: the page names them, and shows no zeros.
 
     Raises:
         MissingExtra: altair, vl-convert-python or pyarrow is not installed.
@@ -46,7 +55,7 @@ def write(source: Source, out: str | Path, *, title: str = "Capture report", bou
     bounds = bounds or Bounds()
     target = Path(out)
     _check(target)
-    made = page(collect(source, bounds), title, bounds).encode("utf-8", "replace")
+    made = page(collect(source, bounds, frozenset(absent)), title, bounds).encode("utf-8", "replace")
     part = target.with_name(f".{target.name}.part")
     try:
         part.write_bytes(made)

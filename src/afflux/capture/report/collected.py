@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.details import Details, Traffic
-from afflux.capture.report.source import COLUMNS, DETAILS, TABLES, Batches, Source, from_directory
+from afflux.capture.report.source import COLUMNS, DETAILS, TABLES, Batches, Directory, Source
 from afflux.capture.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -26,19 +26,22 @@ class Collected:
     traffic: Traffic
     unkept: int = 0
     "Frames and events of credit that were not kept, because the tables were read only once."
+    absent: frozenset[str] = frozenset()
+    "Tables that the source does not have."
 
 
-def collect(source: Source, bounds: Bounds) -> Collected:
-    """Read the tables.
+def collect(source: Source, bounds: Bounds, absent: frozenset[str] = frozenset()) -> Collected:
+    """Read the tables. ``absent`` are those that the source does not have; a directory shows them itself.
 
     Raises:
         CaptureError: a directory has no tables, or a file in it is damaged.
     """
     summary, traffic = Summary(bounds), Traffic(bounds)
     if isinstance(source, str | Path):
-        source = from_directory(Path(source))
+        source = Directory(Path(source))
+        absent = source.absent
     if not callable(source):
-        return _once(source, summary, traffic, bounds)
+        return _once(source, summary, traffic, bounds, absent)
     for table, batch in source(TABLES):
         summary.take(table, batch)
     details = Details(summary.ladders.rows, bounds)
@@ -47,10 +50,10 @@ def collect(source: Source, bounds: Bounds) -> Collected:
             traffic.take(batch)
         details.take(table, batch)
     details.ended()
-    return Collected(summary, details, traffic)
+    return Collected(summary, details, traffic, absent=absent)
 
 
-def _once(source: Batches, summary: Summary, traffic: Traffic, bounds: Bounds) -> Collected:
+def _once(source: Batches, summary: Summary, traffic: Traffic, bounds: Bounds, absent: frozenset[str]) -> Collected:
     """Read the tables in one pass, and keep rows that the details may need, up to ``kept_bytes``."""
     kept: list[tuple[str, pa.RecordBatch]] = []
     size = unkept = 0
@@ -70,4 +73,4 @@ def _once(source: Batches, summary: Summary, traffic: Traffic, bounds: Bounds) -
     for table, batch in kept:
         details.take(table, batch)
     details.ended()
-    return Collected(summary, details, traffic, unkept)
+    return Collected(summary, details, traffic, unkept, absent)

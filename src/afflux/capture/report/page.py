@@ -18,7 +18,7 @@ from afflux.capture.report.bundle import libraries
 from afflux.capture.report.collected import Collected
 from afflux.capture.report.ladder import Ladder, Rows
 from afflux.capture.report.markup import Markup, fill, join, script_json
-from afflux.capture.report.sections import Sections
+from afflux.capture.report.sections import Sections, absent
 from afflux.capture.report.summary import CAUSES
 from afflux.capture.report.words import blamed, clean, seconds
 
@@ -49,6 +49,9 @@ style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
 _NO_SCRIPT: Final = Markup(
     "<noscript><p class=note>The plot needs JavaScript. The text has its figures.</p></noscript>"
 )
+
+_NEEDED: Final = {"traffic": {"frames"}, "ladder": {"streams", "frames"}, "credit": {"streams", "credit"}}
+"The tables that a section needs, unless it has the name of its table."
 
 
 class _Page:
@@ -90,6 +93,8 @@ class _Page:
             ("connections", "Connections", "Connections", sections.connections()),
             ("notes", "Left out", "What this page leaves out", sections.notes()),
         ]
+        lacks = self._found.absent
+        parts = [(*part[:3], absent(lacks & _NEEDED.get(part[0], {part[0]})) or part[3]) for part in parts]
         shown = [part for part in parts if part[3]]
         links = join(fill('<a href="#{id}">{name}</a>', id=part[0], name=part[1]) for part in shown)
         nav = fill('<nav aria-label="Sections">{links}</nav>\n', links=links)

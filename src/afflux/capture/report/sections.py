@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.collected import Collected
@@ -13,7 +13,7 @@ from afflux.capture.report.plots import SHARES
 from afflux.capture.report.summary import Route
 from afflux.capture.report.words import BLAME, blamed, clean, clock, count, date, seconds, size
 
-__all__ = ["Sections"]
+__all__ = ["Sections", "absent"]
 
 
 class Sections:
@@ -74,24 +74,27 @@ class Sections:
             )
         stalls, lost = summary.seen["stalls"], summary.totals["lost_bytes"]
         wrong = sum(one.count for one in summary.broken.values.values())
+        frames = summary.totals["frames"] or self._found.traffic.frames
         figures = [
-            ("Connections", count(summary.seen["connections"]), ""),
-            ("Streams", count(summary.seen["streams"]), ""),
-            ("Frames", count(summary.totals["frames"] or self._found.traffic.frames), ""),
-            ("Data", size(summary.totals["bytes"]), ""),
-            ("Stalls", count(stalls), "bad" if stalls else "good"),
-            ("Violations", count(wrong), "bad" if wrong else "good"),
-            *([("Lost", size(lost), "bad")] if lost else []),
+            ("Connections", count(summary.seen["connections"]), "", {"connections"}),
+            ("Streams", count(summary.seen["streams"]), "", {"streams"}),
+            ("Frames", count(frames), "", {"connections", "frames"}),
+            ("Data", size(summary.totals["bytes"]), "", {"connections"}),
+            ("Stalls", count(stalls), "bad" if stalls else "good", {"stalls"}),
+            ("Violations", count(wrong), "bad" if wrong else "good", {"violations"}),
+            *([("Lost", size(lost), "bad", {"connections"})] if lost else []),
         ]
         tiles = join(
             fill('<div class="{kind}"><dt>{name}</dt><dd>{value}</dd></div>', kind=kind, name=name, value=value)
-            for name, value, kind in figures
+            for name, value, kind, tables in figures
+            if not tables <= self._found.absent
         )
         return fill(
-            '<header><h1>{title}</h1>\n<p class="when">{when}</p>\n<dl class="tiles">{tiles}</dl></header>\n',
+            '<header><h1>{title}</h1>\n<p class="when">{when}</p>\n<dl class="tiles">{tiles}</dl>{absent}</header>\n',
             title=clean(title, self._bounds.text),
             when=when,
             tiles=tiles,
+            absent=absent(self._found.absent),
         )
 
     def lost(self) -> Markup:
@@ -132,7 +135,11 @@ class Sections:
         return join(
             (
                 self._headline(longest[0]),
-                fill("<p>{stalled} of {all} streams stalled.</p>\n", stalled=count(stalled), all=count(all_of_them)),
+                Markup()
+                if "streams" in self._found.absent
+                else fill(
+                    "<p>{stalled} of {all} streams stalled.</p>\n", stalled=count(stalled), all=count(all_of_them)
+                ),
                 table(
                     "The longest stalls",
                     [
@@ -387,6 +394,8 @@ class Sections:
             f"Credit is plotted for at most {bounds.credit_plots} streams, with at most {bounds.credit_points} points.",
             f"Plots over time have at most {bounds.times} intervals. Texts are cut after {bounds.text} characters.",
         ]
+        if "streams" in found.absent:
+            del lines[0]
         if any(OTHERS in values for values in grouped):
             lines.append(f"Only {bounds.groups} routes, kinds of violations or contents were counted separately.")
         if found.unkept:
@@ -395,6 +404,13 @@ class Sections:
                 "in no ladder and no plot of credit."
             )
         return fill("<ul>{lines}</ul>\n", lines=join(fill("<li>{line}</li>", line=line) for line in lines))
+
+
+def absent(names: Collection[str]) -> Markup:
+    """Return that tables are not there; nothing if there are no names."""
+    return (
+        fill('<p class="lead">Not in these tables: {said}.</p>\n', said=", ".join(sorted(names))) if names else Markup()
+    )
 
 
 def _connections(number: int) -> str:

@@ -16,7 +16,7 @@ from afflux.capture.schemas import schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COLUMNS", "DETAILS", "TABLES", "Batches", "Source", "from_directory"]
+__all__ = ["COLUMNS", "DETAILS", "TABLES", "Batches", "Directory", "Source"]
 
 Batch = tuple[str, "pa.RecordBatch"]
 Batches = Iterable[Batch]
@@ -52,23 +52,34 @@ DETAILS: Final = frozenset(("connections", "stalls", "frames", "credit"))
 "The tables of the second pass."
 
 
-def from_directory(path: Path, *, whole: bool = False) -> Callable[[frozenset[str]], Iterator[Batch]]:
-    """Return a function that reads the tables of a directory; tables that are missing are empty.
+class Directory:
+    """The tables of a directory. A call yields the rows of some of them; those that are absent have none.
 
     Args:
         path: the directory.
         whole: read all columns of ``afflux.capture.schemas``, not only those of a report.
 
     Raises:
-        CaptureError: the directory contains none of the tables.
+        CaptureError: the directory contains none of the tables, or tables of another version.
     """
-    found = {name: place for name in COLUMNS if (place := _place(path, name)) is not None}
-    if not found:
-        raise CaptureError(
-            f"{path}: no capture tables; expected a directory of Parquet files for each table, such as {path}/streams, "
-            "as afflux spark decode --out writes them"
-        )
-    return lambda tables: _read({name: place for name, place in found.items() if name in tables}, whole)
+
+    def __init__(self, path: Path, *, whole: bool = False) -> None:
+        self._places = {name: place for name in COLUMNS if (place := _place(path, name)) is not None}
+        self._whole = whole
+        if not self._places:
+            raise CaptureError(
+                f"{path}: no capture tables; expected a directory of Parquet files for each table, such as "
+                f"{path}/streams, as afflux spark decode --out writes them"
+            )
+
+    @property
+    def absent(self) -> frozenset[str]:
+        """The tables that the directory does not have."""
+        return frozenset(COLUMNS) - self._places.keys()
+
+    def __call__(self, tables: frozenset[str]) -> Iterator[Batch]:
+        """Yield the rows of some tables, each with the name of its table. Raises CaptureError."""
+        return _read({name: place for name, place in self._places.items() if name in tables}, self._whole)
 
 
 def _place(path: Path, name: str) -> Path | None:
