@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from afflux.capture import write_tables
+from afflux.capture.output import MARK
 from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
 from afflux.cli import inspecting
@@ -253,6 +254,19 @@ def test_what_needs_an_absent_table_is_refused(words: list[str], option: str, ta
     told = f"afflux: {option} needs the table {table}, and the directory has only frames, streams: decode the captures "
     assert (ran.code, ran.out) == (2, "")
     assert ran.errors == f"{told}again, with {table} among --tables or without --tables\n"
+
+
+@pytest.mark.parametrize(("mark", "version"), [('{"version": 2}', "2"), ("{", "unknown"), ("[]", "unknown")])
+@pytest.mark.parametrize("html", [False, True])
+def test_tables_of_another_version_are_refused(
+    mark: str, version: str, html: bool, partial: Path, tmp_path: Path
+) -> None:
+    (partial / MARK).write_text(mark)
+    out = tmp_path / "out.html"
+    ran = here("inspect", str(partial), *(["--html", str(out)] if html else []))
+    told = f"afflux: {partial} has tables of version {version}, and this afflux reads and writes version 1"
+    assert (ran.code, ran.out, ran.errors) == (1, "", f"{told}: decode the captures again\n")
+    assert not out.exists()
 
 
 def test_a_filter_needs_frames(capture: Path, tmp_path: Path) -> None:

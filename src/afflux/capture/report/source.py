@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.capture.errors import CaptureError
+from afflux.capture.output import MARK, other_version
 from afflux.capture.schemas import schema
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Directory:
                 f"{path}: no capture tables; expected a directory of Parquet files for each table, such as "
                 f"{path}/streams, as afflux spark decode --out writes them"
             )
+        if (path / MARK).exists() and (text := other_version(path)) is not None:
+            raise CaptureError(f"{text}: decode the captures again")
 
     @property
     def absent(self) -> frozenset[str]:
