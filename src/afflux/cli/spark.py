@@ -162,10 +162,11 @@ def decode(
     """Decode captures into Parquet tables: frames, connections, streams, credit, stalls, latencies, violations. The
     tables appear when all is decoded, and replace those of an earlier run. Progress is on stderr; the result is one
     JSON object on stdout."""
+    from afflux.capture.errors import CaptureError
     from afflux.spark.decodecommand import Asked, run
 
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
-        usage(f"no captures found: {', '.join(paths)}")
+        raise CaptureError(f"no captures found: {', '.join(paths)}")
     new_directory(out, "--out")
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
