@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import lzma
 import os
@@ -104,7 +105,8 @@ def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tm
     for where in (capture.parent, capture.parent / "*"):
         ran = decode(str(where), "--out", str(tmp_path / "out"))
         assert (ran.code, ran.errors.count("\n")) == (0, 1)
-        assert f"{xz} is compressed with xz, and only gzip and zstd are read: passed over\n" in ran.errors
+        told = f"  passed over {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+        assert ran.errors.endswith(told)
     ran = decode(str(xz), "--out", str(tmp_path / "out"))
     told = f"afflux: {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
     assert (ran.code, ran.out, ran.errors) == (1, "", told)
@@ -115,6 +117,31 @@ def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
     assert decode(str(capture), "--out", str(tmp_path / "out")).code == 0
     rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
     assert [(row["kind"], row["file"]) for row in rows if row["kind"] == "damaged"] == [("damaged", str(capture))]
+
+
+def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path: Path) -> None:
+    whole = gzip.compress(capture.read_bytes())
+    reasons = {}
+    for name, data, reason in (
+        ("a.pcap", b"", "the file is empty"),
+        ("b.gz", whole[:4] + b"\xff" * 40, "the compressed data cannot be read: "),
+        ("c.pcap", capture.read_bytes()[:4], "a pcap file begins with 24 bytes, and this one has 4"),
+        ("d.pcap.gz", gzip.compress(b"text"), "not a pcap or pcapng file"),
+    ):
+        capture.with_name(name).write_bytes(data)
+        reasons[str(capture.with_name(name))] = reason
+    for name, data in (("notes.txt", b"text"), ("log.gz", gzip.compress(b"text")), ("empty", b"")):
+        capture.with_name(name).write_bytes(data)
+    ran = decode(str(capture.parent), "--out", str(tmp_path / "out"))
+    rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
+    found = {row["file"]: row for row in rows if row["kind"] == "damaged"}
+    assert ran.code == 0 and found.keys() == reasons.keys()
+    assert len(ran.errors.splitlines()) == len(reasons)
+    for name, reason in reasons.items():
+        row = found[name]
+        assert (row["rule"], row["file_offset"]) == ("unreadable", 0) and row["reason"].startswith(reason)
+        assert f"  passed over {name}: {row['reason']}\n" in ran.errors
+    assert json.loads(ran.out)["rows"]["frames"] == 81
 
 
 @pytest.mark.parametrize(

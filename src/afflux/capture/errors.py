@@ -13,6 +13,10 @@ class CaptureError(Error):
     """The file is not a capture, or its compression or version is unsupported. No packet has been read."""
 
 
+class NoCapture(CaptureError):
+    """The content of the file, decompressed, does not begin as a capture does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why reading ended before the end of the file. All packets before it have been read."""

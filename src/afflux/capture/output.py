@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -263,7 +263,12 @@ class TableWriter:
 
 
 def write_tables(
-    paths: Sequence[str], out: str, decoding: Decoding | None = None, *, partition_by: Sequence[str] = ()
+    paths: Sequence[str],
+    out: str,
+    decoding: Decoding | None = None,
+    *,
+    partition_by: Sequence[str] = (),
+    report: Callable[[str], None] | None = None,
 ) -> dict[str, int]:
     """Decode captures into Parquet tables in this process; return the rows of each table.
 
@@ -272,6 +277,7 @@ def write_tables(
         out: the directory of the tables, which a repeated call replaces.
         decoding: what is decoded; everything but the payload by default.
         partition_by: see ``TableWriter``.
+        report: see ``captures_in``.
 
     Raises:
         CaptureError: a file is no capture, or there is none.
@@ -279,11 +285,14 @@ def write_tables(
         OSError: a file cannot be read or written. The directory is then as it was before.
     """
     decoding = Decoding() if decoding is None else decoding
-    files = captures_in(paths)
+    files = captures_in(paths, report)
     with opened(out, decoding) as output, named_if_full(out):
         writer = TableWriter(output.made, decoding, partition_by)
         found = chain.from_iterable(
-            decoding.files(capture, dictionaries=writer.dictionaries) for capture in files.captures
+            (
+                *(decoding.files(capture, dictionaries=writer.dictionaries) for capture in files.captures),
+                *map(decoding.of, files.unreadable),
+            )
         )
         output.publish([writer.take(found)], {"captures": [str(path) for one in files.captures for path in one]})
     return output.rows

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import BinaryIO
 
 from afflux.capture import pcap, pcapng
-from afflux.capture.errors import CaptureError, Damaged, Problem
+from afflux.capture.errors import CaptureError, Damaged, NoCapture, Problem
 from afflux.capture.names import Names
 from afflux.capture.packets import PAD, Packets
 from afflux.capture.pcap import Pcap
@@ -73,7 +73,8 @@ class Capture:
         except (Damaged, CaptureError) as error:
             text = error.text if isinstance(error, Damaged) else error.message
             name = getattr(file, "name", None)
-            raise CaptureError(f"{name}: {text}" if isinstance(name, str | PathLike) else text) from None
+            kind = NoCapture if isinstance(error, NoCapture) else CaptureError
+            raise kind(f"{name}: {text}" if isinstance(name, str | PathLike) else text) from None
 
     def _format(self, start: bytes) -> Pcap | Pcapng:
         if start[:4] in pcap.MAGIC:
@@ -81,7 +82,7 @@ class Capture:
             return Pcap(start, self.limits)
         if start[:4] == pcapng.MAGIC:
             return Pcapng(start, self.limits, self.secrets, self.names)
-        raise CaptureError(no_capture(start))
+        raise NoCapture(no_capture(start))
 
     def __iter__(self) -> Iterator[Packets]:
         try:

@@ -194,7 +194,11 @@ VIOLATIONS: Final = (
     Column("stream", "bigint", "The stream id; -1 if it is unknown or the connection itself."),
     Column("type", "string", "The type of the frame; null if it is unknown."),
     Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
-    Column("rule", "string", "The rule of the specification that was broken, or a word: `lost`, `cut`, `truncated`."),
+    Column(
+        "rule",
+        "string",
+        "The rule of the specification that was broken, or a word: `lost`, `cut`, `truncated`, `unreadable`.",
+    ),
     Column("reason", "string", "What was wrong."),
     Column("expected", "string", "What would have been right; null if that is unknown."),
     Column(

@@ -11,7 +11,7 @@ from afflux.capture.ciphers import needed
 from afflux.capture.groups import Group, groups_of
 from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
 from afflux.capture.packets import NO_TIME
-from afflux.capture.places import CaptureFiles
+from afflux.capture.places import CaptureFiles, Unreadable
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
@@ -39,8 +39,8 @@ class Tail:
     "The file with it."
 
 
-Unit = tuple[Group, Tail] | Path | FileIndex
-"What one task decodes: a group of flows, a compressed capture, or the damage of a file."
+Unit = tuple[Group, Tail] | Path | FileIndex | Unreadable
+"What one task decodes: a group of flows, a compressed capture, the damage of a file, or a file that cannot be read."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +89,10 @@ class Decoding:
         """
         if isinstance(unit, Path):
             yield from self.files([unit], dictionaries=dictionaries)
+        elif isinstance(unit, Unreadable):
+            analysis = self._analysis(None, dictionaries)
+            analysis.until(NO_TIME, str(unit.path))
+            yield from analysis.damaged(0, "unreadable", unit.reason).items()
         elif isinstance(unit, FileIndex):
             analysis = self._analysis(None, dictionaries)
             analysis.until(unit.last_time, unit.path)
@@ -185,4 +189,4 @@ def units_of(
     with_packets = [index for index in indexes if index.packets]
     tail = Tail(with_packets[-1].last_time if with_packets else NO_TIME, indexes[-1].path if indexes else "")
     damaged = [replace(index, parts=[], skipped={}) for index in indexes if index.problem is not None]
-    return [*((group, tail) for group in groups_of(indexes, count)), *files.compressed, *damaged]
+    return [*((group, tail) for group in groups_of(indexes, count)), *files.compressed, *damaged, *files.unreadable]

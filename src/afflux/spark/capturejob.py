@@ -120,7 +120,7 @@ def decode(
         DecodeFailed: a task has failed, and so have its repetitions.
         OSError: the directory cannot be written.
     """
-    files = captures_in(paths)
+    files = captures_in(paths, report)
     jobs = Tasks(spark, report)
 
     def index(parts: Sequence[Job]) -> list[Part | None]:

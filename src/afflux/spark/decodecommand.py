@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from afflux.capture.output import write_tables
-from afflux.capture.places import unread
 from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
 from afflux.spark.captureoptions import CaptureOptions
@@ -48,10 +47,8 @@ def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
     decoding = _decoding(asked)
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupted)
-    for path, name in unread(asked.paths):
-        report(f"{path} is compressed with {name}, and only gzip and zstd are read: passed over")
     if asked.master == HERE:
-        rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by)
+        rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by, report=report)
     else:
         rows = _with_spark(asked, decoding, report)
     return {"out": asked.out, "rows": rows, "seconds": round(time.monotonic() - begun, 1)}
