@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,22 @@ async def test_what_a_payload_can_not_be(peer: afflux.Peer) -> None:
     with pytest.raises(TypeError, match="not int"):
         await peer.request(7)  # type: ignore[arg-type] # what a user may do
     assert await peer.request(b"still") == Payload(b"still")
+
+
+@pytest.mark.parametrize("wrong", ["text", b"bytes", {"a": 1}, Payload(b"one"), 7, print])
+async def test_what_is_no_source_of_items(peer: afflux.Peer, wrong: Any) -> None:
+    """Text would be sent letter by letter."""
+    with pytest.raises(TypeError, match="items come from a generator or a list, not from"):
+        async for _ in peer.channel(wrong):
+            pass
+
+    class Returns:
+        async def stream(self, payload: Payload) -> Any:
+            return wrong
+
+    async with afflux.serve("tcp://127.0.0.1:0", Returns()) as server, afflux.connect(server.uri) as client:
+        with pytest.raises(afflux.ApplicationError):
+            await anext(client.stream(b""))
 
 
 async def test_the_server_calls_the_client(uri: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,26 @@ def test_a_capture_is_decoded_alone(tmp_path: Path) -> None:
     ran = here("decode", str(tmp_path / "a"), str(tmp_path / "b"))
     assert (ran.code, ran.out) == (2, "")
     assert "has both sides" in ran.errors
+
+
+def test_a_capture_in_a_pipe_is_read_as_standard_input(tmp_path: Path) -> None:
+    shell = f'{sys.executable} -m afflux decode <(printf "\\xa1\\xb2\\xc3\\xd4and more of a capture")'
+    ran = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "is a pipe: read a capture from a pipe as standard input, named -" in ran.stderr
+
+
+def test_no_capture_of_that_name_or_no_bytes_at_all(tmp_path: Path) -> None:
+    (tmp_path / "page.pcap").write_text("<!doctype html>")
+    ran = here("decode", str(tmp_path / "page.pcap"))
+    assert (ran.code, ran.out) == (1, "")
+    assert "page.pcap: not a pcap or pcapng file: its first bytes are 3c 21 64 6f" in ran.errors
+    empty = subprocess.run(
+        [sys.executable, "-m", "afflux", "decode", "-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (empty.returncode, empty.stdout, empty.stderr) == (1, "", "afflux: standard input: the file is empty\n")

@@ -353,7 +353,7 @@ def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
     [
         (["nothing.pcap"], "file 'nothing.pcap' not found"),
         (["--stall", "0"], "--stall expects a time above 0"),
-        (["--stall", "soon"], "invalid duration 'soon'"),
+        (["--stall", "soon"], "invalid --stall 'soon'"),
         (["--table", "frames2", "-o", "csv"], "there is no table 'frames2'"),
         (["-d", "x"], "-d expects PORT=NAME"),
         (["-o", "hex"], "unsupported output hex"),

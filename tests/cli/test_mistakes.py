@@ -29,6 +29,12 @@ class Fails:
 class Nothing:
     async def requests(self, payload):
         pass
+
+def function(payload):
+    pass
+
+from afflux import Router
+router = Router()
 """
 
 
@@ -45,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "hands.py").write_text(SOURCE)
     (tmp_path / "imports.py").write_text("import nosuchmodule\n")
     (tmp_path / "syntax.py").write_text("def x(:\n")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "raises.py").write_text('\nraise ValueError("boom")\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -117,10 +124,17 @@ USAGE = {
     "instead (Needs.__init__() missing 1 required positional argument: 'database')",
     f"{H} hands:Fails": "--handler: cannot make hands:Fails: RuntimeError: no database (hands.py, line 13)",
     f"{H} hands:Nothing": "--handler: hands:Nothing has none of the methods request, fire, stream, "
-    "channel, push, session",
+    "channel, push, session; did you mean requests → request?",
+    f"{H} hands:router": "--handler: hands:router is a Router without routes",
+    f"{H} hands:function": "--handler: hands:function is a function: add it to a Router, or name an object with "
+    "methods such as request, fire, stream, channel, push, session",
+    f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
     SERVE: "serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR",
-    "request {uri} --timeout abc": "invalid duration 'abc': write 200ms, 1.5s or 2m",
+    "request {uri} -d - -m -": "only one of -d, -D and -m can read stdin, which is read once",
+    "request {uri} -d x -o csv --columns a,,b": "--columns a,,b: a name is empty",
+    f"{SERVE} --demo --journal j --keep 5": "--keep 5 has no unit: write a time such as 5h, or a size such as 5GB",
+    "request {uri} --timeout abc": "invalid --timeout 'abc': write 200ms, 1.5s or 2m",
     "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --origin x": "--origin is for ws:// and wss://, not for "
     "tcp://",
 }

@@ -120,7 +120,7 @@ def test_a_failure_has_its_exit_code(uri: str, words: list[str], code: int, told
         (["-d", "a", "-D", "-"], "exclude each other"),
         (["--stream", "-D", "-"], "use -d"),
         (["-d", "@/no/such/file"], "file '/no/such/file' not found"),
-        (["--delay", "soon"], "invalid duration"),
+        (["--delay", "soon"], "invalid --delay 'soon'"),
         (["--credit", "0"], "--credit"),
         (["--mmt", "text/plain", "-r", "echo"], "require composite metadata"),
         (["--mmt", "text/plain", "--auth-file", "x"], "require composite metadata"),

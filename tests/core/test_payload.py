@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afflux.core.payload import Payload, Run, payload_of, size_of
+from afflux.core.payload import Payload, Run, check_items, payload_of, size_of
 
 
 def test_equality() -> None:
@@ -128,3 +128,28 @@ class Several:
 def test_what_is_no_payload(value: Any, hint: str) -> None:
     with pytest.raises(TypeError, match=hint):
         payload_of(value)
+
+
+async def items() -> Any:
+    yield b"x"
+
+
+@pytest.mark.parametrize("source", [[b"x"], (), iter([b"x"]), range(3), items(), {b"x"}])
+def test_items_come_from_what_can_be_iterated_over(source: Any) -> None:
+    check_items(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("text", "not from str: yield it, or put it into a list"),
+        (b"x", "not from bytes: yield it"),
+        ({"a": 1}, "not from dict: yield it"),
+        (Payload(b"x"), "not from Payload: yield it"),
+        (7, "not from int$"),
+        (items, "not from function: call it"),
+    ],
+)
+def test_one_value_is_no_source_of_items(source: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        check_items(source)

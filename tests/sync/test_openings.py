@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -155,6 +156,17 @@ def test_a_session_whose_first_bytes_do_not_go_is_given_up() -> None:
             with pytest.raises(TypeError):
                 peer.session([b"no", b"bytes"], finish=True, timeout=5)  # type: ignore[arg-type]
         assert peer.request(b"x", timeout=5).data == b"x"
+
+
+@pytest.mark.parametrize("wrong", ["text", b"bytes", {"a": 1}, 7, print])
+def test_what_is_no_source_of_items(wrong: Any) -> None:
+    """Text would be sent letter by letter."""
+    with (
+        serving(Counting()) as uri,
+        afflux.sync.connect(uri) as peer,
+        pytest.raises(TypeError, match="items come from a generator or a list, not from"),
+    ):
+        list(peer.channel(wrong))
 
 
 def test_a_grant_by_hand_beside_the_largest_window() -> None:

@@ -21,7 +21,7 @@ from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, LocalProtocolError, Unsupported
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.core.payload import Payload, PayloadLike, check_items, payload_of
 
 if TYPE_CHECKING:
     from afflux.aio.unfinished import Unfinished
@@ -225,8 +225,10 @@ class Peer(Opens):
                 one of the peer SessionViolation.
 
         Raises:
+            TypeError: ``source`` has no items: it is text, bytes or one payload.
             Unsupported: ``session`` in a protocol that has session types itself.
         """
+        check_items(source)
         inbound = new_inbound(self._driver, self._protocol, "channel", credit)
         first = (metadata, route, cursor)
         if session is None:

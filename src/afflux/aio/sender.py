@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Generator, Iterable, Iterator
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
-from afflux.core.payload import Payload, PayloadLike
+from afflux.core.payload import Payload, PayloadLike, check_items
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -110,6 +110,7 @@ class Sender:
         Raises:
             Exception: any exception of the source; the caller sends it to the peer.
         """
+        check_items(source)
         engine, room = self._driver.engine, self._room
         room.producing += 1
         try:

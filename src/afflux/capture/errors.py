@@ -29,7 +29,7 @@ class Problem:
     "What is wrong, in words."
 
     def __str__(self) -> str:
-        return f"{self.word} at byte {self.offset}: {self.text}"
+        return f"{self.word} at byte {self.offset}: {self.text.removeprefix(f'{self.word}: ')}"
 
 
 class Damaged(Exception):  # noqa: N818 -- becomes a Problem, never leaves the package

@@ -13,7 +13,7 @@ import numpy as np
 from afflux.capture.errors import CaptureError, Damaged
 from afflux.capture.kernels import SHARED
 from afflux.capture.packets import Ints, Packets
-from afflux.core.limits import Limits, reached
+from afflux.core.limits import Limits, oversize
 
 __all__ = ["MAGIC", "Pcap"]
 
@@ -114,7 +114,8 @@ class Pcap:
 
     def _wrong(self, offset: int, captured: int, original: int) -> Damaged:
         if captured > self._limits.capture_record_bytes:
-            text = reached(self._limits, "capture_record_bytes")
+            text = oversize(self._limits, "capture_record_bytes", captured)
+            text += "; the file is damaged, or another one begins here (mergecap joins captures)"
         elif captured > original:
             text = f"{captured} bytes were captured of a packet of {original}"
         else:

@@ -69,6 +69,8 @@ class Source:
         self._input = _Counted(file)
         self._limits = limits
         self._made = 0
+        self._damaged: Damaged | None = None
+        "What the next read raises: the bytes before it have been read."
         self._reader = self._decompressor()
 
     @property
@@ -77,15 +79,23 @@ class Source:
         return self._reader is not self._input
 
     def read(self, size: int) -> bytes:
-        """Return ``size`` bytes; fewer only at the end of the file.
+        """Return ``size`` bytes; fewer only at the end of the file, or before damage.
 
         Raises:
             Damaged: the compressed data is cut off or wrong, or expands too much.
         """
+        if self._damaged is not None:
+            raise self._damaged
         found: list[bytes] = []
         missing = size
         while missing:
-            data = self._read(missing)
+            try:
+                data = self._read(missing)
+            except Damaged as damaged:
+                if not found:
+                    raise
+                self._damaged = damaged
+                break
             if not data:
                 break
             found.append(data)
@@ -103,7 +113,8 @@ class Source:
         self._made += len(data)
         ratio = self._limits.capture_ratio
         if ratio is not None and self._made > _SLACK + ratio * self._input.count:
-            raise Damaged("bomb", self._made, reached(self._limits, "capture_ratio"))
+            text = "if it is no attack but repeats itself, decompress it first"
+            raise Damaged("bomb", self._made, f"{reached(self._limits, 'capture_ratio')}; {text}")
         return data
 
     def _decompressor(self) -> Reader:

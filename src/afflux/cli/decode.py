@@ -55,6 +55,9 @@ DEFAULT = "rsocket"
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
 
+CAPTURE_NAME = r"\.(pcap|pcapng|cap)(\.gz|\.zst)?$"
+"Names of files that are captures, or damaged."
+
 _OUTPUTS = (Format.ndjson, Format.json, Format.table, Format.csv)
 
 Piece = tuple[bool, bytes]
@@ -317,19 +320,23 @@ def begins_capture(file: BinaryIO) -> bool:
 
 def refuse_captures(file: BinaryIO) -> None:
     """Refuse a capture where a dump of one side is expected."""
-    if begins_capture(file):
-        usage("a capture (pcap, pcapng) has both sides: decode it alone, with afflux decode FILE")
+    if not begins_capture(file):
+        return
+    if not Path(file.name).is_file():
+        usage(f"{file.name!r} is a pipe: read a capture from a pipe as standard input, named -")
+    usage("a capture (pcap, pcapng) has both sides: decode it alone, with afflux decode FILE")
 
 
 def _refuse_others(name: str, file: BinaryIO) -> None:
-    """Raise CaptureError for a file without content, or compressed in a way that is not read: it may be a capture."""
+    """Raise CaptureError for a file without content, compressed in a way that is not read, or with the name of a
+    capture."""
     from afflux.capture.errors import CaptureError
     from afflux.capture.source import no_capture, other_compression
 
     if isinstance(file, io.BufferedReader):
         start = file.peek(10)[:10]
-        if other_compression(start) is not None or (not start and name != "-"):
-            raise CaptureError(f"{name}: {no_capture(start)}")
+        if not start or other_compression(start) is not None or re.search(CAPTURE_NAME, name):
+            raise CaptureError(f"{'standard input' if name == '-' else name}: {no_capture(start)}")
 
 
 def _bytes(text: str) -> bytes:

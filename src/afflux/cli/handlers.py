@@ -31,7 +31,7 @@ def load(spec: str) -> object:
     if isinstance(found, type):
         found = _made(spec, found)
     if not _verbs_of(found):
-        usage(f"--handler: {spec} has none of the methods {', '.join(_verbs())}")
+        usage(f"--handler: {spec} {_lack(found)}")
     return found
 
 
@@ -42,6 +42,20 @@ def check_verbs(uri: str, handler: object) -> None:
     offered, verbs = parse(uri, serving=True).entry.offers, _verbs_of(handler)
     if not set(verbs) & set(offered):
         usage(f"{uri} offers {', '.join(offered)}, but the handler has only {', '.join(verbs)}")
+
+
+def _lack(found: object) -> str:
+    """Return what an object without a method for calls lacks."""
+    from afflux import Router
+
+    if isinstance(found, Router):
+        return "is a Router without routes"
+    names = ", ".join(_verbs())
+    if callable(found):
+        return f"is a function: add it to a Router, or name an object with methods such as {names}"
+    public = [name for name in dir(found) if name[0] != "_"]
+    near = [f"{name} → {verb[0]}" for name in public if (verb := get_close_matches(name, _verbs(), n=1, cutoff=0.75))]
+    return f"has none of the methods {names}{f'; did you mean {near[0]}?' if near else ''}"
 
 
 def _module_of(path: str) -> str | None:
@@ -64,6 +78,8 @@ def _module(name: str, path: str) -> ModuleType:
         usage(
             f"--handler: no module {error.name!r}{where}" + (f" (in {os.getcwd()} or installed)" if not where else "")
         )
+    except SystemExit as ended:
+        usage(f"--handler: cannot import {name}: it ends the program, by sys.exit({ended.code!r})")
     except Exception as error:
         usage(f"--handler: cannot import {name}: {_words(error)}")
 

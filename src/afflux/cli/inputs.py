@@ -15,8 +15,8 @@ from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
 __all__ = [
-    *("LINE_LIMIT", "check_metadata", "check_reach", "check_source", "credit", "directory", "duration", "existing"),
-    *("items", "new_directory", "one", "size"),
+    *("LINE_LIMIT", "check_metadata", "check_reach", "check_source", "credit", "directory", "duration"),
+    *("existing", "items", "new_directory", "one", "size"),
 ]
 
 LINE_LIMIT = 0x100_0000
@@ -31,11 +31,12 @@ _AUTHENTICATION = "message/x.rsocket.authentication.v0"
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def duration(text: str) -> float:
-    """Parse a duration into seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds."""
+def duration(text: str, option: str = "duration") -> float:
+    """Parse a duration into seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds. Exits with a usage error
+    that names the option for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", text.strip())
     if match is None:
-        usage(f"invalid duration {text!r}: write 200ms, 1.5s or 2m")
+        usage(f"invalid {option} {text!r}: write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
 
 
@@ -46,11 +47,11 @@ _SIZES: dict[str, int] = {"": 1, "B": 1} | {
 }
 
 
-def size(text: str) -> int:
-    """Parse a size into bytes: ``50GB``, ``512MiB``; a bare number is bytes."""
+def size(text: str, option: str = "size") -> int:
+    """Parse a size into bytes: ``50GB``, ``512MiB``; a bare number is bytes. Exits with a usage error as above."""
     match = re.fullmatch(r"(\d{1,15})([A-Za-z]*)", text.strip())
     if match is None or match[2] not in _SIZES:
-        usage(f"invalid size {text!r}: write 50GB, 512MiB or a number of bytes")
+        usage(f"invalid {option} {text!r}: write 50GB, 512MiB or a number of bytes")
     return int(match[1]) * _SIZES[match[2]]
 
 
@@ -166,7 +167,9 @@ def check_reach(uri: str) -> None:
         usage(f"{uri} connects ends within one program, and a command is a program of its own: use tcp:// or unix://")
 
 
-def check_source(source: str | None) -> None:
-    """Refuse a source of -D that does not exist, before anything is sent."""
+def check_source(source: str | None, *others: str | None) -> None:
+    """Refuse a source of -D that does not exist, and stdin for two of the options, before anything is sent."""
+    if [source, *others].count("-") > 1:
+        usage("only one of -d, -D and -m can read stdin, which is read once")
     if source not in (None, "-"):
         existing(source.removeprefix("@"))

@@ -175,7 +175,7 @@ def _finish(rows: Rows, strict: bool) -> None:
 
 def _least(text: str) -> float:
     """Parse the time of --stall, in seconds."""
-    least = duration(text)
+    least = duration(text, "--stall")
     if least <= 0:
         usage("--stall expects a time above 0, such as 100ms or 2s")
     return least

@@ -74,7 +74,7 @@ def connect_timeout(text: str | None) -> float | None:
     """Parse --connect-timeout into seconds."""
     if text is None:
         return None
-    seconds = duration(text)
+    seconds = duration(text, "--connect-timeout")
     if not seconds:
         usage("--connect-timeout must be longer than 0")
     return seconds
@@ -125,8 +125,8 @@ def _part(row: LimitRow, text: str) -> Any:
     is_size = row.name.endswith("_bytes")
     is_time = row.name.endswith(("_s", "_ms")) and "_per_" not in row.name
     if is_size and re.fullmatch(r"\d+[A-Za-z]+", text):
-        return size(text)
+        return size(text, f"--limit {row.name}")
     if is_time and re.fullmatch(r"\d+(\.\d+)?[a-z]+", text):
-        return duration(text) * (1000 if row.name.endswith("_ms") else 1)
+        return duration(text, f"--limit {row.name}") * (1000 if row.name.endswith("_ms") else 1)
     like = "a size such as 16MiB" if is_size else "a time such as 30s" if is_time else "a number"
     return usage(f"--limit {row.name}={text}: expected {like}{', or off' if row.off else ''} ({row.unit})")

@@ -8,7 +8,7 @@ import csv
 import io
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from textwrap import wrap
 from typing import Any
@@ -154,14 +154,20 @@ class _Csv(Printer):
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__()
         self._columns = list(columns)
+        self._absent = _Absent(columns)
 
     def item(self, payload: Payload) -> None:
         row = _row(payload)
+        self._absent.remove(row)
         if self.items == 0:
             self._columns = self._columns or list(row)
             self._write(self._columns)
         self.items += 1
         self._write([tables.cell(row.get(column)) for column in self._columns])
+
+    def end(self, *, failed: bool = False) -> None:
+        self._absent.report()
+        super().end(failed=failed)
 
     def _write(self, values: list[str]) -> None:
         text = io.StringIO()
@@ -176,21 +182,45 @@ class _Table(Printer):
         super().__init__()
         self._columns = columns
         self._rows: list[dict[str, Any]] = []
+        self._absent = _Absent(columns)
 
     def item(self, payload: Payload) -> None:
         self.items += 1
-        self._rows.append(_row(payload))
+        self._rows.append(row := _row(payload))
+        self._absent.remove(row)
         if len(self._rows) >= TABLE_ROWS:
             self._show()
 
     def end(self, *, failed: bool = False) -> None:
         self._show()
+        self._absent.report()
         super().end()
 
     def _show(self) -> None:
         if self._rows:
             tables.show(self._columns or list(dict.fromkeys(key for row in self._rows for key in row)), self._rows)
             self._rows.clear()
+
+
+class _Absent:
+    """The chosen columns that no item has had."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._names = dict.fromkeys(columns)
+        self._first: list[str] = []
+        "The keys of the first item."
+
+    def remove(self, row: Iterable[str]) -> None:
+        """Take away the columns that an item has."""
+        if self._names:
+            self._first = self._first or list(row)
+            for name in row:
+                self._names.pop(name, None)
+
+    def report(self) -> None:
+        """Report the rest, if there were items."""
+        if self._names and self._first:
+            tell(f"afflux: --columns: no item has {', '.join(self._names)}; the first has {', '.join(self._first)}")
 
 
 def _row(payload: Payload) -> dict[str, Any]:

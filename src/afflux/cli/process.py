@@ -34,6 +34,7 @@ def run_process(run: Callable[[], int]) -> int:
     _open_standard_streams()
     _whole_process = True
     signal.signal(signal.SIGINT, _leave)
+    code = 0
     try:
         code = run()
         sys.stdout.flush()
@@ -46,9 +47,10 @@ def run_process(run: Callable[[], int]) -> int:
         code = PIPE_CLOSED
     except OSError as error:
         with suppress(OSError):
-            sys.stderr.write(f"afflux: cannot write the output: {error.strerror}\n")
+            if not code:  # otherwise the command has reported it
+                sys.stderr.write(f"afflux: cannot write the output: {error.strerror}\n")
         discard_output()
-        code = 1
+        code = code or 1
     if code == INTERRUPTED:
         _end_line()
     return code

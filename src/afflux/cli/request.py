@@ -195,7 +195,7 @@ def request(
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
     conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
     inputs.check_metadata(mmt, route, auth_file)
-    inputs.check_source(lines)
+    inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
     _check_store(store)
     type = None
@@ -214,8 +214,8 @@ def request(
         data_mime=dmt,
         credit=inputs.credit(credit),
         take=take,
-        delay=duration(delay),
-        max_time=None if max_time is None else duration(max_time),
+        delay=duration(delay, "--delay"),
+        max_time=None if max_time is None else duration(max_time, "--max-time"),
         graph=graph,
         lease=lease,
         resume=resume,
@@ -237,18 +237,21 @@ def request(
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
     """Return the limit of --timeout, which the wait for a lease extends."""
     longest = _LEASE_WAIT_S if max_time is None else duration(max_time) or _LEASE_WAIT_S
-    return answering.FirstAnswer(uri, duration(timeout), longest if lease else 0.0)
+    return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0)
 
 
 def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
     if asked.verb == "routes" and output is None:
         output = Format.table if sys.stdout.isatty() else Format.json
+    chosen = [] if columns is None else columns.split(",")
+    if "" in chosen:
+        usage(f"--columns {columns}: a name is empty")
     return printer(
         output,
         single=asked.verb == "request" and asked.lines is None,
         unwrapper=Unwrapper(asked.data_mime, asked.metadata_mime),
         end=end,
-        columns=[] if columns is None else columns.split(","),
+        columns=chosen,
     )
 
 

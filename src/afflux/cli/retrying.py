@@ -26,7 +26,7 @@ def parse(text: str) -> Backoff:
     count, colon, first = text.partition(":")
     if not re.fullmatch(r"\d{1,4}", count) or not 1 <= int(count) <= _MOST or (colon and not first):
         usage(f"invalid --retry {text!r}: expected N or N:TIME, such as 5 or 5:200ms, with N from 1 to {_MOST:,}")
-    wait = duration(first) if colon else _FIRST_S
+    wait = duration(first, "time of --retry") if colon else _FIRST_S
     return Backoff(first=wait, most=max(wait, _LONGEST_S), tries=int(count))
 
 

@@ -184,12 +184,14 @@ def storage_of(
 
     times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
     sizes = [text for text in keep if text not in times]
+    if bare := next((text for text in sizes if text.isdigit()), None):
+        usage(f"--keep {bare} has no unit: write a time such as {bare}h, or a size such as {bare}GB")
     if len(times) > 1 or len(sizes) > 1:
         usage(f"--keep {' and '.join(times if len(times) > 1 else sizes)}: give one time and one size at most")
-    most = None if journal_bytes is None else size(journal_bytes)
+    most = None if journal_bytes is None else size(journal_bytes, "--journal-bytes")
     if most is not None and most < LEAST_JOURNAL:
         usage(f"--journal-bytes {journal_bytes} is too small: write at least {LEAST_JOURNAL}")
-    seconds, kept = duration(times[0]) if times else None, size(sizes[0]) if sizes else None
+    seconds, kept = duration(times[0]) if times else None, size(sizes[0], "--keep") if sizes else None
     try:
         retention = Retention(seconds=seconds, size=kept) if keep else None
     except ValueError as error:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from afflux.replacing import replace_file
+
 __all__ = ["wireshark"]
 
 
@@ -22,8 +24,11 @@ def wireshark(
     from afflux.wireshark import script
 
     text = script(afflux.__version__)
+    target = Path(output)
     if output == "-":
         sys.stdout.write(text)
+    elif target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")  # a device or a pipe is written to; an error for a directory
     else:
-        Path(output).write_text(text, encoding="utf-8")
+        replace_file(target, text.encode())
         typer.echo(f"{output}: start Wireshark with -X lua_script:{output}")

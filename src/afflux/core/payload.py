@@ -8,7 +8,7 @@ from itertools import chain, starmap
 from struct import iter_unpack
 from typing import overload
 
-__all__ = ["Payload", "PayloadLike", "Payloads", "Run", "payload_of", "size_of"]
+__all__ = ["Payload", "PayloadLike", "Payloads", "Run", "check_items", "payload_of", "size_of"]
 
 
 class Payload:
@@ -164,6 +164,20 @@ def payload_of(value: PayloadLike) -> Payload:
     if isinstance(value, (bytearray, memoryview)):
         return Payload(bytes(value))
     raise TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}{_hint(value)}")
+
+
+def check_items(source: object) -> None:
+    """Check that items can come from ``source``: an iterable, or an asynchronous one.
+
+    Raises:
+        TypeError: it is neither; or it is one value that Python can iterate over, such as text.
+    """
+    kind = type(source).__name__
+    if isinstance(source, (str, bytes, bytearray, memoryview, Payload, dict)):
+        raise TypeError(f"items come from a generator or a list, not from {kind}: yield it, or put it into a list")
+    if not any(hasattr(source, name) for name in ("__aiter__", "__iter__", "__getitem__")):
+        hint = ": call it" if callable(source) else ""
+        raise TypeError(f"items come from a generator or a list, not from {kind}{hint}")
 
 
 def _hint(value: object) -> str:

@@ -14,7 +14,7 @@ from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Canceled, Error, Unsupported
 from afflux.core.events import Verb
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload, PayloadLike, payload_of, size_of
+from afflux.core.payload import Payload, PayloadLike, check_items, payload_of, size_of
 from afflux.sync.driver import Driver
 from afflux.sync.flow import ItemStream, Opener, payloads_of
 from afflux.sync.inbox import Inbox
@@ -380,6 +380,7 @@ class _First:
     """The first item of a channel's source, which opens the channel."""
 
     def __init__(self, source: Iterable[PayloadLike], about: tuple[Metadata, str | None, Cursor | None]) -> None:
+        check_items(source)
         self._source = source
         self._about = about
         self._payload: Payload | None = None

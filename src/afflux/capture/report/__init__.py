@@ -15,6 +15,7 @@ from afflux.capture.output import OutputRefused
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.bundle import check
 from afflux.capture.report.source import Source
+from afflux.replacing import replace_file
 
 __all__ = ["Bounds", "Source", "write"]
 
@@ -56,15 +57,7 @@ def write(
     target = Path(out)
     _check(target)
     made = page(collect(source, bounds, frozenset(absent)), title, bounds).encode("utf-8", "replace")
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.write_bytes(made)
-        part.replace(target)
-    except OSError as error:
-        error.filename, error.filename2 = str(target), None
-        raise
-    finally:
-        part.unlink(missing_ok=True)
+    replace_file(target, made)
     return len(made)
 
 
