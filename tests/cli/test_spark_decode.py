@@ -144,6 +144,23 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
     assert json.loads(ran.out)["rows"]["frames"] == 81
 
 
+def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Path) -> None:
+    """``file_offset`` belongs to damaged files; connections that are encrypted are no violations."""
+    hello = bytes.fromhex("16030100050100000100")
+    packets = Talk(client=("10.0.0.3", 40_000)).whole(b"\xff" * 3000, b"", 300)
+    mixed = capture.with_name("mixed.pcap")
+    mixed.write_bytes(pcap([*packets[8:], *Talk(client=("10.0.0.4", 40_000)).whole(hello, b"")]))
+    os.truncate(mixed, mixed.stat().st_size - 5)
+    assert decode(str(mixed), "--out", str(tmp_path / "out")).code == 0
+    rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
+    assert {row["kind"] for row in rows} >= {"damaged", "undecoded"}
+    assert {row["file"] for row in rows} == {str(mixed)}
+    assert all((row["file_offset"] is not None) == (row["kind"] == "damaged") for row in rows)
+    contents = {row["conn"]: row["content"] for row in pq.read_table(tmp_path / "out" / "connections").to_pylist()}
+    encrypted = {conn for conn, content in contents.items() if content.startswith("encrypted")}
+    assert encrypted and not encrypted & {row["conn"] for row in rows}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

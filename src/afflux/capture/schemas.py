@@ -206,10 +206,10 @@ VIOLATIONS: Final = (
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
         "`cut` (the connection or the capture ends within the frame), "
-        "`damaged` (the file) or `undecoded` (a connection that is not decoded).",
+        "`damaged` (the file) or `undecoded` (a connection whose beginning is missing, or fits several protocols).",
     ),
     _FILE,
-    Column("file_offset", "bigint", "The position in the decompressed file, in bytes; null if it is unknown."),
+    Column("file_offset", "bigint", "Only of `damaged`: the position in the decompressed file, in bytes."),
     _PACKET,
 )
 
