@@ -24,7 +24,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from afflux.protocols.rsocket_draft import frames as draft
 from tests.capture.tabling import LEASING, SETUP, asks, brief, complete, grant, item, packets, tables, told
-from tests.capture.writing import Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Talk, pcap
 from tests.protocols.test_dissectors import TO_CLIENT, stream, vectors
 
 STREAM = ("stream", "kind", "requester", "history", "items_in", "items_out", "granted_in", "granted_out", "ended")
@@ -176,6 +176,31 @@ def test_connections_without_data_have_rows_if_both_sides_opened_them() -> None:
         ("10.0.0.1:10001", "no data", "open", False, 0, 2),
         ("10.0.0.1:10002", "rsocket", "fin", True, len(SETUP), 4),
     ]
+
+
+@pytest.mark.parametrize(
+    ("server_low", "ends", "closing", "closed_by"),
+    [
+        (False, [(False, FIN), (True, FIN)], "fin", "<"),
+        (False, [(True, FIN), (False, FIN)], "fin", ">"),
+        (True, [(False, FIN), (True, FIN)], "fin", "<"),
+        (True, [(True, FIN), (False, FIN)], "fin", ">"),
+        (False, [(False, RST)], "rst", "<"),
+        (False, [(True, RST)], "rst", ">"),
+        (False, [(False, FIN), (True, RST)], "rst", "<"),
+        (False, [(False, FIN)], "open", "<"),
+        (False, [], "open", None),
+    ],
+)
+def test_the_connection_tells_who_ended_it(
+    server_low: bool, ends: list[tuple[bool, int]], closing: str, closed_by: str | None
+) -> None:
+    """Whichever address sorts first."""
+    talk = Talk(("10.0.0.3", 40_000)) if server_low else Talk()
+    file = [*talk.open(), *talk.send(True, SETUP + asks(1, 4)), *talk.send(False, item(1))]
+    file += [talk.packet(client, len(talk.sent[client]), flags=flag | ACK) for client, flag in ends]
+    found = tables(pcap(file))
+    assert brief(found["connections"], "closing", "closed_by") == [(closing, closed_by)]
 
 
 def test_a_malformed_frame_is_a_violation() -> None:

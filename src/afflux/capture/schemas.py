@@ -95,6 +95,7 @@ CONNECTIONS: Final = (
     Column("opened", "timestamp", "The time of its first packet."),
     Column("closed", "timestamp", "The time of its last packet."),
     Column("closing", "string", "`fin`, `rst`, `open` (the capture ends first) or `dropped` (too many connections)."),
+    Column("closed_by", "string", "The side that sent the first FIN or RST: `>` client, `<` server; null for none."),
     Column("one_way", "boolean", "The capture has bytes of only one direction."),
     Column("client_bytes", "bigint", "Bytes of TCP data from the client, each counted once."),
     Column("server_bytes", "bigint", "Bytes of TCP data from the server, each counted once."),
