@@ -339,6 +339,28 @@ def test_rsio_has_ids_of_both_sides() -> None:
     assert brief(found["violations"], "rule", "dir") == [("R-23", ">"), ("R-18", ">")]
 
 
+@pytest.mark.parametrize(("data", "items", "octets"), [(b"\x01", 3, 6), (b"", 2, 2)])
+def test_limit_counts_values_and_no_choices(data: bytes, items: int, octets: int) -> None:
+    """The first value is in SETUP, if that has data."""
+
+    def sent(*frames: Any) -> bytes:
+        return b"".join(frame.encode(prefixed=True) for frame in frames)
+
+    value, choose = limit.PayloadFrame, limit.Choose
+    setup = limit.Setup(metadata=b"sum", data=data)
+    found = told(
+        (0, True, sent(setup, value(stream=1, data=b"\x02"), value(stream=3, data=b"\x03"))),
+        (0, True, sent(choose(stream=5, data=b"\x01"))),
+        (0, False, sent(*(value(stream=at, data=b"\x01") for at in (8, 10, 12)), choose(stream=14, data=b"\x01"))),
+        (0, False, sent(limit.End())),
+        entries=(named("limit"),),
+        ports={7000: named("limit")},
+    )
+    assert brief(found["streams"], "history", "items_in", "items_out", "bytes_out") == [
+        ("SPPCpppcd", 3, items, octets),
+    ]
+
+
 def test_limit_has_one_session_at_a_time() -> None:
     def sent(frame: Any) -> bytes:
         return bytes(frame.encode(prefixed=True))
@@ -353,7 +375,7 @@ def test_limit_has_one_session_at_a_time() -> None:
         ports={7000: named("limit")},
     )
     assert brief(found["streams"], "route", *STREAM) == [
-        ("sum", 0, "session", ">", "SPCpd", 1, 2, None, None, "complete"),
+        ("sum", 0, "session", ">", "SPCpd", 1, 1, None, None, "complete"),
         ("sum", 0, "session", ">", "S", 0, 0, None, None, "connection"),
     ]
 

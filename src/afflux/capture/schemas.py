@@ -125,7 +125,7 @@ STREAMS: Final = (
     Column("first", "timestamp", "The time of its first frame."),
     Column("last", "timestamp", "The time of its last frame."),
     Column("items_in", "bigint", "Items sent to the requester."),
-    Column("items_out", "bigint", "Items sent by the requester; a request is none, except in a channel."),
+    Column("items_out", "bigint", "Items sent by the requester; a request is one only in a channel or with a session."),
     Column("bytes_in", "bigint", "Bytes of data and metadata in the frames with those items, towards the requester."),
     Column("bytes_out", "bigint", "Bytes of data and metadata that the requester sent, its request included."),
     Column("granted_in", "bigint", "Credit that the requester granted; null if the protocol has none for this kind."),
