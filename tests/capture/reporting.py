@@ -30,6 +30,7 @@ _DEFAULTS: dict[str, Any] = {
     "client": "10.0.0.7:51000",
     "server": "10.0.0.9:7000",
     "closing": "fin",
+    "closed_by": ">",
     "one_way": False,
     "file": "a.pcapng",
     "ended": "complete",

@@ -24,7 +24,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from afflux.protocols.rsocket_draft import frames as draft
 from tests.capture.tabling import LEASING, SETUP, asks, brief, complete, grant, item, packets, tables, told
-from tests.capture.writing import Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Talk, pcap
 from tests.protocols.test_dissectors import TO_CLIENT, stream, vectors
 
 STREAM = ("stream", "kind", "requester", "history", "items_in", "items_out", "granted_in", "granted_out", "ended")
@@ -178,6 +178,31 @@ def test_connections_without_data_have_rows_if_both_sides_opened_them() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("server_low", "ends", "closing", "closed_by"),
+    [
+        (False, [(False, FIN), (True, FIN)], "fin", "<"),
+        (False, [(True, FIN), (False, FIN)], "fin", ">"),
+        (True, [(False, FIN), (True, FIN)], "fin", "<"),
+        (True, [(True, FIN), (False, FIN)], "fin", ">"),
+        (False, [(False, RST)], "rst", "<"),
+        (False, [(True, RST)], "rst", ">"),
+        (False, [(False, FIN), (True, RST)], "rst", "<"),
+        (False, [(False, FIN)], "open", "<"),
+        (False, [], "open", None),
+    ],
+)
+def test_the_connection_tells_who_ended_it(
+    server_low: bool, ends: list[tuple[bool, int]], closing: str, closed_by: str | None
+) -> None:
+    """Whichever address sorts first."""
+    talk = Talk(("10.0.0.3", 40_000)) if server_low else Talk()
+    file = [*talk.open(), *talk.send(True, SETUP + asks(1, 4)), *talk.send(False, item(1))]
+    file += [talk.packet(client, len(talk.sent[client]), flags=flag | ACK) for client, flag in ends]
+    found = tables(pcap(file))
+    assert brief(found["connections"], "closing", "closed_by") == [(closing, closed_by)]
+
+
 def test_a_malformed_frame_is_a_violation() -> None:
     found = told((0, True, SETUP + bytes.fromhex("000006 00000001 1100")))
     assert brief(found["violations"], *WRONG) == [("R-7", ">", "REQUEST_RESPONSE", 1, "malformed")]
@@ -314,6 +339,28 @@ def test_rsio_has_ids_of_both_sides() -> None:
     assert brief(found["violations"], "rule", "dir") == [("R-23", ">"), ("R-18", ">")]
 
 
+@pytest.mark.parametrize(("data", "items", "octets"), [(b"\x01", 3, 6), (b"", 2, 2)])
+def test_limit_counts_values_and_no_choices(data: bytes, items: int, octets: int) -> None:
+    """The first value is in SETUP, if that has data."""
+
+    def sent(*frames: Any) -> bytes:
+        return b"".join(frame.encode(prefixed=True) for frame in frames)
+
+    value, choose = limit.PayloadFrame, limit.Choose
+    setup = limit.Setup(metadata=b"sum", data=data)
+    found = told(
+        (0, True, sent(setup, value(stream=1, data=b"\x02"), value(stream=3, data=b"\x03"))),
+        (0, True, sent(choose(stream=5, data=b"\x01"))),
+        (0, False, sent(*(value(stream=at, data=b"\x01") for at in (8, 10, 12)), choose(stream=14, data=b"\x01"))),
+        (0, False, sent(limit.End())),
+        entries=(named("limit"),),
+        ports={7000: named("limit")},
+    )
+    assert brief(found["streams"], "history", "items_in", "items_out", "bytes_out") == [
+        ("SPPCpppcd", 3, items, octets),
+    ]
+
+
 def test_limit_has_one_session_at_a_time() -> None:
     def sent(frame: Any) -> bytes:
         return bytes(frame.encode(prefixed=True))
@@ -328,7 +375,7 @@ def test_limit_has_one_session_at_a_time() -> None:
         ports={7000: named("limit")},
     )
     assert brief(found["streams"], "route", *STREAM) == [
-        ("sum", 0, "session", ">", "SPCpd", 1, 2, None, None, "complete"),
+        ("sum", 0, "session", ">", "SPCpd", 1, 1, None, None, "complete"),
         ("sum", 0, "session", ">", "S", 0, 0, None, None, "connection"),
     ]
 

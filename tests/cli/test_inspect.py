@@ -23,7 +23,7 @@ from afflux.protocols.rsocket import frames as wire
 from afflux.protocols.rsocket.metadata import compose
 from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.tlspeers import Certificates, TlsTalk
-from tests.capture.writing import ACK, FIN, RST, Talk, pcap, pcapng
+from tests.capture.writing import ACK, FIN, RST, Packet, Talk, pcap, pcapng
 from tests.cli.running import afflux, here
 
 SAID = [
@@ -57,6 +57,25 @@ def on_a_terminal(*words: str) -> str:
         assert process.stderr is not None
         assert process.stderr.read() == b"" and process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_the_text_and_the_report_tell_who_ended_a_connection(tmp_path: Path) -> None:
+    """A server that was killed: the system closes its socket. One client answers, another one waits."""
+    file: list[Packet] = []
+    for port, closes in ((1, [(False, FIN), (True, FIN)]), (2, [(False, FIN)]), (3, [(True, RST)])):
+        talk = Talk(("10.0.0.1", 40_000 + port))
+        file += [*talk.open(), *talk.send(True, SETUP + asks(1, 4)), *talk.send(False, item(1))]
+        file += [talk.packet(client, len(talk.sent[client]), flags=flag | ACK) for client, flag in closes]
+    path, html = tmp_path / "killed.pcap", tmp_path / "killed.html"
+    path.write_bytes(pcap(file))
+    text = on_a_terminal("inspect", str(path))
+    for words in ("fin by the server;", "open, half closed by the server;", "rst by the client;"):
+        assert words in " ".join(text.split())
+    assert here("inspect", str(path), "--html", str(html)).code == 0
+    for words in ("FIN by the server", "still open, half closed by the server", "RST by the client"):
+        assert f">{words}<" in html.read_text()
+    rows = here("inspect", str(path), "-o", "csv", "--table", "connections").out
+    assert "closed_by" in rows.splitlines()[0]
 
 
 @pytest.mark.parametrize("output", ["", "json", "csv", "html"])

@@ -50,6 +50,7 @@ class ClosingRows:
             "server": _end_text(ends[1]),
             "opened": micros(connection.time),
             "closing": closing,
+            "closed_by": None if seen is None or seen.closer < 0 else ">" if bool(seen.closer) is way else "<",
             "one_way": (octets[0] > 0) is not (octets[1] > 0),
             "client_bytes": octets[1],
             "server_bytes": octets[0],

@@ -228,7 +228,7 @@ def carries(
             return
         flows(rows, conns, stalls, counts, row, way, time, frames[frame, HELD + sender], frames[frame, TYPE], least)
     elif traits & OCTETS == 0:
-        part = 3 if kind == K_CHANNEL and traits & FREE_ITEM else 1 if kind in (K_CHANNEL, K_UNKNOWN) else 2
+        part = 3 if kind == K_CHANNEL and traits & FREE_ITEM else 1 if two_ways(kind) else 2
     rows[row, BYTES + way] += frames[frame, SIZE]
     if way == 0:
         answers(rows, conns, row, time)

@@ -106,6 +106,8 @@ class Translator:
                 table[row, names.ITEM_COUNT] = fields.get(meaning.count, 1)
             if meaning.time:
                 table[row, names.MILLIS] = fields.get(meaning.time, 0)
+            if meaning.acts & Act.FIRST and frames.data_len[row] <= 0:
+                table[row, names.ACTS] &= ~names.A_ITEM
             follower = followers[frames.conn[row]]
             if meaning.acts & Act.FIRST and not follower.setup:
                 follower.setup = fields

@@ -61,7 +61,9 @@ CLOSES: Final = 28
 STARTED: Final = 30
 "When the first segment was captured; the same in both."
 LAST: Final = 31
-WIDTH: Final = 32
+CLOSER: Final = 32
+"The direction of the first FIN or RST; -1 before it."
+WIDTH: Final = 33
 _NEW: Final = np.full(WIDTH, -1, np.int64)
 "A connection without segments."
 _NEW[HELD:STARTED] = 0
@@ -82,6 +84,8 @@ class Seen(NamedTuple):
     "The time of the last segment."
     closing: str
     "``fin``, ``rst``, or empty if neither was seen."
+    closer: int
+    "The direction of the first FIN or RST; -1 for none."
 
 
 @compiled
@@ -179,6 +183,8 @@ def follow(  # long: what one segment changes, in the order in which TCP applies
             _sends(table, row, way, seq[number], size[number], now)
         elif table[row, NEXT + way] < 0:
             table[row, NEXT + way] = seq[number]
+        if flags[number] & (FIN | RST) and table[row, CLOSER] < 0:
+            table[row, CLOSER] = way
         if flags[number] & RST:
             table[row, CLOSES] = 2
         elif flags[number] & FIN and table[row, CLOSES + way] == 0:
@@ -336,4 +342,4 @@ class Windows:
         counts, sent, repeated = ((state[column], state[column + 1]) for column in (COUNT, SENT, REPEATED))
         closing = "rst" if 2 in closes else "fin" if closes == [1, 1] else ""
         held = (state[HELD] + more[0], state[HELD + 1] + more[1])
-        return Seen(held, counts, sent, repeated, state[LAST], closing)
+        return Seen(held, counts, sent, repeated, state[LAST], closing, state[CLOSER])

@@ -1,4 +1,4 @@
-"""Put into words what was wrong with a frame, and what would have been right."""
+"""Put into words what was wrong with a frame, what would have been right, and who ended a connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from afflux.core.meanings import Broken, StreamKind
 if TYPE_CHECKING:
     from afflux.capture.ledger import Wrong
 
-__all__ = ["explained", "readable"]
+__all__ = ["by_side", "explained", "readable"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -49,3 +49,11 @@ def explained(
 def readable(protocol: ProtocolEntry | None, rule: str) -> str | None:
     """Return what would have been right where a frame that breaks this rule cannot be read; None if that is unknown."""
     return protocol.meanings.readable.get(rule) if protocol is not None and protocol.meanings is not None else None
+
+
+def by_side(closing: str, closed_by: str | None) -> str:
+    """Return the words after ``closing`` that say who ended a connection, by the columns of ``connections``."""
+    if closed_by is None:
+        return ""
+    verb = " by" if closing in ("fin", "rst") else ", half closed by"
+    return f"{verb} the {'client' if closed_by == '>' else 'server'}"

@@ -8,6 +8,7 @@ from datetime import datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
+from afflux.capture.wording import by_side
 from afflux.core.dissect import escaped
 
 if TYPE_CHECKING:
@@ -258,7 +259,8 @@ def _connections(summary: Summary) -> Iterator[str]:
         yield _fit(f"{row['conn']} {row['client']} > {row['server']} {row['content']}")
         lost = f", {_size(row['lost_bytes'])} lost" if row["lost_bytes"] else ""
         again = f", {_size(row['repeated_bytes'])} sent again" if row["repeated_bytes"] else ""
-        when = f"{_clock(row['opened'])}{_span(row['opened'], row['closed'])}, {row['closing']}"
+        closing = row["closing"] + by_side(row["closing"], row["closed_by"])
+        when = f"{_clock(row['opened'])}{_span(row['opened'], row['closed'])}, {closing}"
         octets = f"> {_size(row['client_bytes'])}, < {_size(row['server_bytes'])}{lost}{again}"
         yield _fit(f"    {when}; {octets}; {_count(row['streams'], 'stream')}")
 

@@ -42,7 +42,7 @@ class Act(IntFlag):
     OPEN = 1
     "Opens a stream; its sender is the requester. On an open stream of the same sender it is an item."
     ITEM = 2
-    "Carries an item, or a part of one."
+    "Carries an item, or a part of one; with FIRST, only if it has data."
     BARE = 4
     "With COMPLETE, it carries an item only if it has data or metadata, except in the answer to a request."
     FOLLOWS = 8

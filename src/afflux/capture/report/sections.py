@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.collected import Collected
@@ -12,8 +13,11 @@ from afflux.capture.report.percentiles import PRECISION, Percentiles
 from afflux.capture.report.plots import SHARES
 from afflux.capture.report.summary import Route
 from afflux.capture.report.words import BLAME, blamed, clean, clock, count, date, seconds, size
+from afflux.capture.wording import by_side
 
 __all__ = ["Sections", "absent"]
+
+_CLOSINGS: Final = {"fin": "FIN", "rst": "RST", "open": "still open", "dropped": "not followed"}
 
 
 class Sections:
@@ -361,7 +365,7 @@ class Sections:
         made = table(
             "Connections",
             [
-                *("Client", "Server", "Content", "Closed by", ("From client", NUMBER), ("From server", NUMBER)),
+                *("Client", "Server", "Content", "Closed", ("From client", NUMBER), ("From server", NUMBER)),
                 *(("Streams", NUMBER), ("Violations", NUMBER), ("Lost", NUMBER), ("Opened (UTC)", NUMBER)),
             ],
             (self._connection(row) for row in rows),
@@ -374,7 +378,7 @@ class Sections:
         return [
             *(fill('<code class="end">{end}</code>', end=self._text(row[side])) for side in ("client", "server")),
             f"{content} (one direction)" if row["one_way"] else content,
-            {"fin": "FIN", "rst": "RST", "open": "still open", "dropped": "not followed"}.get(row["closing"]),
+            _CLOSINGS.get(row["closing"], "") + by_side(row["closing"], row["closed_by"]),
             *(size(row["client_bytes"]), size(row["server_bytes"]), count(row["streams"]), count(row["violations"])),
             size(row["lost_bytes"]) if row["lost_bytes"] else None,
             self._clock(row["opened"]),

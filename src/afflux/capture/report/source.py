@@ -27,8 +27,8 @@ Source = str | Path | Callable[[frozenset[str]], Batches] | Batches
 
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "connections": (
-        *("conn", "file", "protocol", "content", "client", "server", "opened", "closed", "closing", "one_way"),
-        *("client_bytes", "server_bytes", "lost_bytes", "frames", "streams", "violations"),
+        *("conn", "file", "protocol", "content", "client", "server", "opened", "closed", "closing", "closed_by"),
+        *("one_way", "client_bytes", "server_bytes", "lost_bytes", "frames", "streams", "violations"),
     ),
     "streams": (
         *("conn", "stream", "protocol", "kind", "requester", "route", "history", "first", "last", "items_in"),

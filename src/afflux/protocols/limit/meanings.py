@@ -18,9 +18,9 @@ def _channel(metadata: bytes | None, fields: Mapping[str, Any]) -> str | None:
 
 MEANINGS: Final = Meanings(
     frames={
-        "SETUP": Meaning("s", Act.OPEN | Act.FIRST | Act.CLIENT, StreamKind.SESSION),
+        "SETUP": Meaning("s", Act.OPEN | Act.FIRST | Act.CLIENT | Act.ITEM, StreamKind.SESSION),
         "PAYLOAD": Meaning("p", Act.ITEM),
-        "CHOOSE": Meaning("c", Act.ITEM),
+        "CHOOSE": Meaning("c"),
         "END": Meaning("d", Act.COMPLETE),
         "ERROR": Meaning("e", Act.ERROR),
         "EXT": Meaning("z"),
