@@ -110,7 +110,6 @@ USAGE = {
     "check folder": "'folder' is a directory, not a file",
     "journal file": "'file' is a file, not a directory",
     "doctor --journal nope": "directory 'nope' not found",
-    "spark decode nope --out x": "no captures found: nope",
     "spark decode hands.py --out file": f"--out: 'file' {DIRECTORY}",
     # handlers
     f"{H} hands": "invalid --handler 'hands': expected MODULE:OBJECT, such as hands:handler",
@@ -144,6 +143,10 @@ USAGE = {
 def test_a_mistake(uri: str, command: str) -> None:
     ran = here(*shlex.split(command.replace("{uri}", uri)))
     assert ran == (2, "", f"afflux: {USAGE[command]}\n")
+
+
+def test_a_capture_that_does_not_exist() -> None:
+    assert here("spark", "decode", "nope", "--out", "x") == (1, "", "afflux: no captures found: nope\n")
 
 
 def test_a_module_that_does_not_exist(folder: Path) -> None:
