@@ -148,8 +148,7 @@ async def test_what_a_payload_can_not_be(peer: afflux.Peer) -> None:
 async def test_what_is_no_source_of_items(peer: afflux.Peer, wrong: Any) -> None:
     """Text would be sent letter by letter."""
     with pytest.raises(TypeError, match="items come from a generator or a list, not from"):
-        async for _ in peer.channel(wrong):
-            pass
+        peer.channel(wrong)
 
     class Returns:
         async def stream(self, payload: Payload) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,20 @@ def test_without_the_extra_its_name_is_printed(package: str) -> None:
         ran.stderr
         == 'afflux: the command line needs the extra "cli": pip install "afflux[cli]"; afflux doctor shows more\n'
     )
+
+
+def test_commands_work_with_the_extra_cli_alone(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(bytes.fromhex("0000060000000004 0000"))
+    lines = [*([command, "--help"] for command in COMMANDS), ["decode", str(tmp_path / "dump")], ["wireshark"]]
+    program = f"""
+import sys
+for package in ("numpy", "pyarrow", "numba", "pandas", "pyspark", "altair", "lark", "zstandard", "nats"):
+    sys.modules[package] = None
+from afflux.cli.app import run
+print([line for line in {lines!r} if run(line) != 0], file=sys.stderr)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stderr.splitlines()[-1] == "[]"
 
 
 def test_an_unknown_option_is_a_usage_error() -> None:

@@ -15,13 +15,11 @@ from afflux.capture.errors import CaptureError, NoCapture
 from afflux.capture.indexing import SUFFIX
 from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
-from afflux.capture.source import GZIP, ZSTD, other_compression
+from afflux.capture.source import GZIP, ZSTD, named_as_capture, other_compression
 
 __all__ = ["CaptureFiles", "Unreadable", "captures_in"]
 
 _START = 0x1_0000
-_SUFFIXES = frozenset((".pcap", ".pcapng", ".cap"))
-"A file with such a name should be a capture, also if it is compressed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def _should_be(path: Path) -> bool:
     """Return whether a file that does not begin as a capture should be one: it is named so, or is compressed in a way
     that is not read."""
     with path.open("rb") as file:
-        return not _SUFFIXES.isdisjoint(path.suffixes) or other_compression(file.read(10)) is not None
+        return named_as_capture(path) or other_compression(file.read(10)) is not None
 
 
 def _first(path: Path) -> tuple[int, bool]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol
 
 from afflux.capture.errors import CaptureError, Damaged
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits, reached
 
-__all__ = ["CHUNK", "Reader", "Source", "no_capture", "other_compression"]
+__all__ = ["CHUNK", "Reader", "Source", "named_as_capture", "no_capture", "other_compression"]
 
 CHUNK = 0x8_0000
 "Bytes of one read."
@@ -26,6 +27,7 @@ _PIECE = 0x1_0000
 
 
 _OTHERS = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2"}
+_SUFFIXES = frozenset((".pcap", ".pcapng", ".cap"))
 _BZIP2 = b"1AY&SY"
 "The first block of a bzip2 file, after a digit."
 
@@ -36,6 +38,11 @@ def other_compression(start: bytes) -> str | None:
         if start.startswith(magic) and (name != "bzip2" or start[4:10] == _BZIP2):
             return name
     return None
+
+
+def named_as_capture(path: str | PurePath) -> bool:
+    """Whether a file should be a capture, compressed or not, because of its name."""
+    return not _SUFFIXES.isdisjoint(PurePath(path).suffixes)
 
 
 def no_capture(start: bytes) -> str:

@@ -37,7 +37,7 @@ from afflux.cli.inputs import existing
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import Selection
 from afflux.core.dissect import PayloadForm
-from afflux.core.errors import Unsupported
+from afflux.core.errors import MissingExtra, Unsupported
 from afflux.core.payload import Payload
 from afflux.core.recognition import Recognition, recognize, unknown
 from afflux.protocols.registry import AUTO, PROTOCOLS, named, recognizable
@@ -54,9 +54,6 @@ DEFAULT = "rsocket"
 "The protocol of bytes that are not recognized."
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
-
-CAPTURE_NAME = r"\.(pcap|pcapng|cap)(\.gz|\.zst)?$"
-"Names of files that are captures, or damaged."
 
 _OUTPUTS = (Format.ndjson, Format.json, Format.table, Format.csv)
 
@@ -330,12 +327,14 @@ def refuse_captures(file: BinaryIO) -> None:
 def _refuse_others(name: str, file: BinaryIO) -> None:
     """Raise CaptureError for a file without content, compressed in a way that is not read, or with the name of a
     capture."""
-    from afflux.capture.errors import CaptureError
-    from afflux.capture.source import no_capture, other_compression
-
+    try:
+        from afflux.capture.errors import CaptureError
+        from afflux.capture.source import named_as_capture, no_capture, other_compression
+    except MissingExtra:  # a dump needs no extra
+        return
     if isinstance(file, io.BufferedReader):
         start = file.peek(10)[:10]
-        if not start or other_compression(start) is not None or re.search(CAPTURE_NAME, name):
+        if not start or other_compression(start) is not None or named_as_capture(name):
             raise CaptureError(f"{'standard input' if name == '-' else name}: {no_capture(start)}")
 
 

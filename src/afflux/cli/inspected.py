@@ -8,7 +8,6 @@ from datetime import datetime
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from afflux.capture.wording import by_side
 from afflux.core.dissect import escaped
 
 if TYPE_CHECKING:
@@ -253,6 +252,8 @@ def _connections(summary: Summary) -> Iterator[str]:
     rows = _rows(summary, "connections")
     if not rows:
         return
+    from afflux.capture.wording import by_side
+
     decoded = summary.tallies["connections"] - sum(summary.others.values())
     yield _title("Connections, the most frames first", len(rows), decoded)
     for row in rows:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from afflux.capture.schemas import TABLES
 from afflux.cli.exits import usage
 from afflux.cli.inputs import existing
 from afflux.core.errors import Error
@@ -113,6 +112,8 @@ class Rows:
     def need(self, option: str, table: str) -> None:
         """Exit with a usage error if an option needs a table that is absent."""
         if table in self.absent:
+            from afflux.capture.schemas import TABLES
+
             there = ", ".join(name for name in TABLES if name not in self.absent)
             usage(
                 f"{option} needs the table {table}, and the directory has only {there}: decode the captures again, "
