@@ -8,6 +8,7 @@ Every folder and file of tests belongs to one part: ``rest`` runs what no other 
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
 AT_ONCE = 3
 "Parts that start processes mostly wait: with one more than there are cores, none is idle."
+LONGEST = 1800
+"Seconds that a command may take. Then it is aborted, and its log shows where each of its threads was."
 
 FOLDERS = {
     "spark": ["tests/spark"],
@@ -107,14 +110,21 @@ def run(name):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= quick_start() if name in WITH_SPARK else {}
     with (LOGS / f"{name}.log").open("wb") as log:
-        passed = all(
-            subprocess.run(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False
-            ).returncode
-            == 0
-            for command in commands(name)
-        )
+        passed = all(succeeds(command, environment, log) for command in commands(name))
     return name, passed, time.monotonic() - since
+
+
+def succeeds(command, environment, log):
+    """Whether this command exits with 0 in time; what it prints goes to the log."""
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    ) as process:
+        try:
+            return process.wait(LONGEST) == 0
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # pytest has faulthandler print the stack of each thread
+            log.write(f"\naborted after {LONGEST} s: {' '.join(command)}\n".encode())
+            return False
 
 
 def main(names):

@@ -126,7 +126,7 @@ def test_journal_bytes_and_keep_bound_a_journal(tmp_path: Path) -> None:
         ("--handler nocolon", "MODULE:OBJECT"),
         ("--handler no_such_module_here:x", "no_such_module_here"),
         ("--handler json:nothing", "nothing not found in json"),
-        ("--handler json:dumps", "has none of the methods request, fire, stream"),
+        ("--handler json:dumps", "json:dumps is a function: add it to a Router, or name an object with methods"),
         ("--file /no/such/file", "file '/no/such/file' not found"),
         ("--demo --origin https://app.example", "--origin is for ws:// and wss://, not for tcp://"),
         ("--demo --keep 24h", "--keep requires --journal"),
