@@ -1,11 +1,18 @@
 """What every test may rely on, however the run was started."""
 
+import faulthandler
 import gc
+import os
 import signal
+import sys
+import threading
 
 from hypothesis import settings
 
 gc.disable()  # until all tests are collected, of which nothing is freed
+
+_LEFT_S = 10.0
+"Seconds in which a thread must end after the tests."
 
 settings.register_profile("afflux", deadline=None)
 settings.load_profile("afflux")  # a machine that is busy is not a failure
@@ -19,3 +26,15 @@ def pytest_collection_finish() -> None:
     """Exempt everything made so far from garbage collection, so that no test walks through a million objects."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Fail if a test has left a thread that would keep the process alive, and show where it is."""
+    others = [each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon]
+    for each in others:
+        each.join(_LEFT_S)
+    if left := [each.name for each in others if each.is_alive()]:
+        print(f"threads of tests that have not ended: {', '.join(left)}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback()
+        sys.stdout.flush()
+        os._exit(1)

@@ -186,20 +186,18 @@ def test_bytes_that_come_late_are_the_transport() -> None:
 
 @contextmanager
 def recorded(port: int, path: Path) -> Iterator[None]:
-    """Capture loopback with dumpcap."""
-    words = ["dumpcap", "-q", "-i", "lo", "-B", "64", "-f", f"tcp port {port}", "-w", str(path)]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    """Capture loopback with dumpcap, which may lack the right to open files where the tests have it."""
+    words = ["dumpcap", "-q", "-i", "lo", "-B", "64", "-f", f"tcp port {port}", "-w", "-"]
+    with path.open("wb") as file, subprocess.Popen(words, stdout=file, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None
-            told = ""
-            while "File:" not in told:
-                told = process.stderr.readline()
-                if not told:
-                    pytest.skip("dumpcap may not capture here: run the tests as root, or with CAP_NET_RAW")
+            while not path.stat().st_size:  # it writes the header when it has begun
+                if process.poll() is not None:
+                    assert process.stderr is not None
+                    pytest.skip("dumpcap cannot capture: " + process.stderr.read()[-200:])
             yield
         finally:
             process.terminate()
-            process.wait()
+            process.communicate()
 
 
 @pytest.mark.skipif(DUMPCAP is None, reason="dumpcap is not installed: apt-get install tshark")
@@ -218,9 +216,9 @@ def test_a_slow_reader_on_loopback_is_the_transport(tmp_path: Path) -> None:
                 peer.sendall(complete(1))
                 peer.recv(1)
 
-        server = threading.Thread(target=serve)
-        server.start()
         with recorded(port, tmp_path / "slow.pcapng"):
+            server = threading.Thread(target=serve)
+            server.start()
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             client.connect(("127.0.0.1", port))
