@@ -8,6 +8,7 @@ Every folder and file of tests belongs to one part: ``rest`` runs what no other 
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -38,8 +39,8 @@ FOLDERS = {
         "tests/spark/test_tail.py",
     ],
     "rest": [],
-    "honest": ["tests/honest"],
     "commands": ["tests/cli", "tests/bench"],
+    "honest": ["tests/honest"],
     "drivers": ["tests/aio", "tests/sync"],
     "links": ["tests/transports", "tests/testing", "tests/peers"],
     "inner": ["tests/core", "tests/protocols", "tests/sessions"],
@@ -145,6 +146,7 @@ def main(names):
     LOGS.mkdir(parents=True, exist_ok=True)
     if WITH_SPARK & set(names):
         subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
+    since = time.monotonic()
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
     results = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -153,7 +155,9 @@ def main(names):
             results.append((name, passed, seconds))
             print(f"\n== {name}: {seconds:.0f} s", flush=True)
             print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
-    print("\n== summary")
+    used, whole = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - since
+    busy = (used.ru_utime + used.ru_stime) / whole / (os.cpu_count() or 1)
+    print(f"\n== summary: {whole:.0f} s, in which the processors were busy for {100 * busy:.0f} %")
     for name, passed, seconds in sorted(results, key=lambda result: result[1], reverse=True):
         print(f"{name:10} {seconds:5.0f} s  {'passed' if passed else 'FAILED'}")
     failed = [name for name, passed, _ in results if not passed]
