@@ -38,7 +38,7 @@ lint: setup ## style and format
 types: setup ## strict types
 	@$(BIN)/python -m tools.test types
 
-rounds: setup ## all rounds: optimized, compiled with all its tests, random (an hour)
+rounds: setup ## all rounds: optimized, compiled with all its tests, random
 	@$(BIN)/python -m tools.test optimized compiled-all random
 
 optimized: setup ## tests of the protocols and the asyncio driver again, under python -O
