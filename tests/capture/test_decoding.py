@@ -6,6 +6,7 @@ import io
 import random
 import ssl
 import zlib
+from functools import cache
 from typing import Any
 
 import pytest
@@ -190,6 +191,7 @@ def test_packets_cut_by_the_snap_length() -> None:
 # -- other content ---------------------------------------------------------------------------------------------------
 
 
+@cache
 def hello() -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context()

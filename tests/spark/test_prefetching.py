@@ -13,7 +13,7 @@ from tests.spark.serving import item
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
-ROWS = 3_000
+ROWS = 1_500
 DATA = asked(count=ROWS, size=24)
 
 
@@ -102,7 +102,7 @@ def test_tasks_read_what_the_reader_could_not(link: Link) -> None:
 
 
 def test_spark_frees_the_rows_of_old_batches(spark: Any, uri: str, tmp_path: Path) -> None:
-    """Sixty batches of 2 MB: Spark stores a few of them at a time."""
+    """Thirty batches of 2 MB: Spark stores a few of them at a time."""
 
     def free() -> int:
         rows = spark._jsc.sc().getExecutorMemoryStatus().valuesIterator()
@@ -112,9 +112,9 @@ def test_spark_frees_the_rows_of_old_batches(spark: Any, uri: str, tmp_path: Pat
         return found
 
     least = [free()]
-    frame = source(spark, uri, requestData=asked(count=6_000, size=20_000), maxRowsPerBatch=100).load()
+    frame = source(spark, uri, requestData=asked(count=3_000, size=20_000), maxRowsPerBatch=100).load()
     finished(frame, tmp_path / "checkpoint", lambda rows, _: (rows.count(), least.append(free())))
-    assert len(least) > 60
+    assert len(least) > 30
     assert least[0] - min(least) < 20 << 20
 
 
