@@ -23,8 +23,7 @@ LOGS = ROOT / "build" / "test"
 AT_ONCE = 3
 "Parts that start processes mostly wait: with one more than there are cores, none is idle."
 LONGEST = 1800
-"""Seconds that a command may take, or four times as many in a round. Then it is aborted, and its log shows where each
-of its threads was."""
+"Seconds that a command may take. Then it is aborted, and its log shows where each of its threads was."
 
 FOLDERS = {
     "spark": ["tests/spark"],
@@ -86,6 +85,10 @@ repetitions and random examples: no source file contains an assert statement or 
 all that ``-O`` can change is what a line does each time it runs."""
 
 
+LONGER = {"compiled-all", "random"}
+"Rounds that may take four times as long as a part."
+
+
 def rest():
     """Return the tests that no part names."""
     named = {ROOT / folder for folders in FOLDERS.values() for folder in folders}
@@ -117,7 +120,7 @@ def run(name):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= quick_start() if name in WITH_SPARK else {}
     with (LOGS / f"{name}.log").open("wb") as log:
-        longest = LONGEST * 4 if name in ROUNDS else LONGEST
+        longest = LONGEST * 4 if name in LONGER else LONGEST
         passed = all(succeeds(command, environment, log, longest) for command in commands(name))
     return name, passed, time.monotonic() - since
 
