@@ -347,7 +347,7 @@ def test_losses_come_first_and_strict_counts_them(tmp_path: Path) -> None:
     lines = on_a_terminal("inspect", str(path)).splitlines()
     assert lines[2].split()[:3] == ["lost", str(2 * len(item(1)) + len(complete(1))), "B"]
     assert "  no broken rules" in lines
-    assert lines.index("Not whole in the capture, the first ones") < lines.index("Stalls, the longest first")
+    assert lines.index("Problems of the capture, the first ones") < lines.index("Stalls, the longest first")
     ran = afflux(["inspect", "--strict", str(path)])
     assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 0; frames that are not whole: 1")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
 from afflux.capture.network import Network
+from afflux.capture.order import Order
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.segments import segments
@@ -52,6 +53,8 @@ class Decoder:
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
+        self.order = Order(capture.limits)
+        "The packets that are not in the order of time."
         self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
 
     @property
@@ -70,11 +73,13 @@ class Decoder:
         last: list[int] = []
         for packets in self.capture:
             self.flows.take(packets, segments(packets, self.network, checksums=self._checksums))
+            self.order.take(self.flows)
             time = self.flows.packets.time.tolist() if self._settings.found else [int(packets.time[-1])]
             yield from self._records(time)
             last = [int(packets.time[-1])]
         self.network.end()
         if self.flows.rest():
+            self.order.take(self.flows)
             yield from self._records(self.flows.packets.time.tolist())
         self.flows.end()
         yield from self._records(last)

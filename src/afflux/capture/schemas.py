@@ -198,7 +198,7 @@ VIOLATIONS: Final = (
     Column(
         "rule",
         "string",
-        "The rule of the specification that was broken, or a word: `lost`, `cut`, `truncated`, `unreadable`.",
+        "The rule of the specification that was broken, or a word, such as `lost` or `truncated`.",
     ),
     Column("reason", "string", "What was wrong."),
     Column("expected", "string", "What would have been right; null if that is unknown."),
@@ -207,7 +207,8 @@ VIOLATIONS: Final = (
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
         "`cut` (the connection or the capture ends within the frame), "
-        "`damaged` (the file) or `undecoded` (a connection whose beginning is missing, or fits several protocols).",
+        "`damaged` (the file), `undecoded` (a connection whose beginning is missing, or fits several protocols) or "
+        "`order` (the packets of a connection are not in the order of time).",
     ),
     _FILE,
     Column("file_offset", "bigint", "Only of `damaged`: the position in the decompressed file, in bytes."),

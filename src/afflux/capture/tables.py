@@ -21,6 +21,8 @@ from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
+from afflux.capture.ledger_columns import DOUBTED
+from afflux.capture.order import REMEDY, Late, Order
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
@@ -126,6 +128,7 @@ class Analysis:
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
+        self._order = Order(self.limits)
         self._closing = ClosingRows()
         self.file = ""
         "The name of the current file, for the tables."
@@ -150,7 +153,25 @@ class Analysis:
         packets, found = flows.packets, flows.segments
         held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
         numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-        return self._tables(frames, numbers, held, final=False)
+        late = self._order.take(flows)
+        if self._order.late and held is not None and found is not None and len(found):
+            doubted = np.array([key in self._order.late for key in flows.keys], np.bool_)
+            held[found.index[doubted[flows.flow]], 2] |= DOUBTED
+        made = self._tables(frames, numbers, held, final=False)
+        if late:
+            disordered = self._rows("violations", [self._disordered(one) for one in late])
+            made |= {name: _joined([*([made[name]] if name in made else []), one]) for name, one in disordered.items()}
+        return made
+
+    def _disordered(self, late: Late) -> dict[str, Any]:
+        """Return the row of a connection whose packets are not in the order of time."""
+        return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
+                          file=self._file_of(late.place), packet=late.packet)  # fmt: skip
+
+    def _file_of(self, packet: int) -> str:
+        """Return the file of a packet of the batch; the current one for none."""
+        earlier = self.batches.flows.files
+        return earlier[packet] if 0 <= packet < len(earlier) else self.file
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
@@ -280,14 +301,14 @@ class Analysis:
 
     def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
         """Return the columns that say where a frame is."""
-        number, packet, earlier = int(numbers[row]), int(frames.packet[row]), self.batches.flows.files
+        number = int(numbers[row])
         return {
             "conn": frames.conversations[frames.conn[row]].connection.id,
             "ts": micros(int(frames.time[row])),
             "dir": ">" if frames.client[row] else "<",
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
-            "file": earlier[packet] if 0 <= packet < len(earlier) else self.file,
+            "file": self._file_of(int(frames.packet[row])),
             "packet": number or None,
         }
 

@@ -15,7 +15,7 @@ from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
 from afflux.cli.inspecting import NothingSelected, Rows, captures, directory
 from afflux.cli.inspecting import Source as Tables
-from afflux.cli.output import Format, format_of, output_option, printer
+from afflux.cli.output import Format, format_of, output_option, printer, tell
 from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
 from afflux.protocols.registry import AUTO, PROTOCOLS, named
@@ -163,6 +163,10 @@ def _plain(value: Any) -> str:
 
 def _finish(rows: Rows, strict: bool) -> None:
     """Exit with 1 for a damaged file; under --strict with 5 for a broken rule or a frame that is not whole."""
+    if rows.disordered:
+        from afflux.capture.order import warning
+
+        tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}")
     for name, text in rows.damaged.items():
         typer.echo(f"afflux: {name}: {text}", err=True)
     if rows.damaged:

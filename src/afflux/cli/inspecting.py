@@ -100,6 +100,10 @@ class Rows:
         "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
+        self.disordered = 0
+        "Connections whose packets are not in the order of time."
+        self.late: tuple[str, int] = ("", 0)
+        "The file and the number of the first such packet."
         for option, given, table in (("--conn", conn, "connections"), ("--stream", stream, "streams")):
             if given is not None:
                 self.need(option, table)
@@ -127,7 +131,7 @@ class Rows:
             NothingSelected: the connection or the stream is not there. All rows were read then.
         """
         wanted = frozenset(tables)
-        self.broken = self.torn = 0
+        self.broken = self.torn = self.disordered = 0
         found, all_rows = Counter[str](), Counter[str]()
         selecting = _PLACES if self._conn is not None or self._stream is not None else frozenset[str]()
         for name, batch in self._source(wanted | {"violations"} | selecting):
@@ -211,6 +215,10 @@ class Rows:
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
         self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(NOT_WHOLE))).as_py() or 0
+        late = batch.filter(pc.equal(batch["kind"], "order"))
+        if len(late) and not self.disordered:
+            self.late = late["file"][0].as_py(), late["packet"][0].as_py()
+        self.disordered += len(late)
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
 
