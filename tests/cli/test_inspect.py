@@ -102,14 +102,38 @@ def shown(capture: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in here("inspect", str(capture)).out.splitlines()]
 
 
+def test_the_first_rows_of_each_table(capture: Path) -> None:
+    every = shown(capture)
+    most = {row["table"]: [one for one in every if one["table"] == row["table"]] for row in every}
+    assert max(map(len, most.values())) == 2
+    for limit in (1, 2):
+        ran = here("inspect", "--limit", str(limit), str(capture))
+        assert [json.loads(line) for line in ran.out.splitlines()] == [
+            row for row in every if row in most[row["table"]][:limit]
+        ]
+    rows = here("inspect", "--limit", "1", "-o", "csv", "--table", "connections", str(capture)).out.splitlines()
+    assert len(rows) == 2
+    assert "--limit applies to rows" in afflux_on_a_terminal("inspect", "--limit", "1", str(capture))
+
+
+def afflux_on_a_terminal(*words: str) -> str:
+    """What the command prints if it fails on a terminal."""
+    main, side = pty.openpty()
+    ran = subprocess.run([sys.executable, "-m", "afflux", *words], stdout=side, stderr=subprocess.PIPE, check=False)
+    os.close(side)
+    os.close(main)
+    assert ran.returncode == 2
+    return ran.stderr.decode()
+
+
 @pytest.mark.parametrize("command", ["inspect", "decode"])
 def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path, command: str) -> None:
     whole = capture.read_bytes()
-    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first"
+    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first, with {} -d"
     for data, text in (
         (b"", "the file is empty"),
-        (lzma.compress(whole), compressed.format("xz")),
-        (bz2.compress(whole), compressed.format("bzip2")),
+        (lzma.compress(whole), compressed.format("xz", "xz")),
+        (bz2.compress(whole), compressed.format("bzip2", "bzip2")),
         (pcapng(packets(SAID))[:10], "a pcapng file begins with 28 bytes, and this one has 10"),
         (pcapng(packets(SAID))[:8] + bytes(20), "the byte-order magic of the first section is 00000000"),
     ):

@@ -102,14 +102,22 @@ def packed(ours: bytes, *theirs: bytes) -> bytes:
 def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tmp_path: Path) -> None:
     xz = capture.with_name("two.pcap.xz")
     xz.write_bytes(lzma.compress(capture.read_bytes()))
+    reason = "compressed with xz, and only gzip and zstd are read: decompress it first, with xz -d"
     for where in (capture.parent, capture.parent / "*"):
         ran = decode(str(where), "--out", str(tmp_path / "out"))
         assert (ran.code, ran.errors.count("\n")) == (0, 1)
-        told = f"  passed over {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+        told = f"  passed over {xz}: {reason}\n"
         assert ran.errors.endswith(told)
     ran = decode(str(xz), "--out", str(tmp_path / "out"))
-    told = f"afflux: {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+    told = f"afflux: {xz}: {reason}\n"
     assert (ran.code, ran.out, ran.errors) == (1, "", told)
+
+
+def test_a_pipe_is_refused(capture: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = decode(str(tmp_path / "pipe"), "--out", str(tmp_path / "out"))
+    text = "is a device or a pipe, not a regular file: captures are read more than once, so write it to a file first"
+    assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {tmp_path / 'pipe'} {text}\n")
 
 
 def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:

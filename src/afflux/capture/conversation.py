@@ -79,7 +79,6 @@ class Settings:
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
-
     recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
     "What beginnings of connections were recognized as."
 
@@ -143,7 +142,7 @@ class Conversation:
 
     __slots__ = (
         "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
-        "connection", "content", "detail", "frames", "idle", "protocol", "security", "settings", "settled",
+        "connection", "content", "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -155,6 +154,8 @@ class Conversation:
         self.detail = ""
         "More about the content: the candidates, or what TLS shows."
         self.protocol: ProtocolEntry | None = None
+        self.others: tuple[ProtocolEntry, ...] = ()
+        "The protocols with the same first bytes that are never guessed."
         self.client: bool | None = None
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
@@ -304,11 +305,11 @@ class Conversation:
         What may be TLS or HTTP is looked at more closely (see ``_decide``)."""
         if rising is not self.connection.opener or self.settings.ports or data[0] in _OTHERS:
             return False
-        protocol = self.settings.recognize(data, True).protocol
-        if protocol is None:
+        result = self.settings.recognize(data, True)
+        if result.protocol is None:
             return False
         self._first.append((rising, data, packet, self.settings.batch))
-        self._settle(protocol, rising)
+        self._settle(result.protocol, rising, result.candidates)
         return True
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
@@ -365,7 +366,7 @@ class Conversation:
         for rising, client in self._roles():
             result = self.settings.recognize(self._starts[rising], client)
             if result.protocol is not None and (client or final or opener is None or opener in self._starts):
-                self._settle(forced or result.protocol, rising if client else not rising)
+                self._settle(forced or result.protocol, rising if client else not rising, result.candidates)
                 return
             more |= result.more or result.protocol is not None
             if client and opener is not None and not (more or result.candidates):
@@ -415,13 +416,14 @@ class Conversation:
         self._first, self._starts, self._probe = [], {}, None
         self.settings.count(self)
 
-    def _settle(self, protocol: ProtocolEntry, client: bool) -> None:
-        """Decode the connection as a protocol, from its first byte."""
+    def _settle(self, protocol: ProtocolEntry, client: bool, candidates: Sequence[ProtocolEntry] = ()) -> None:
+        """Decode the connection as a protocol, from its first byte. ``candidates``: see ``Recognition``."""
         make = protocol.dissector
         if make is None:
             self._other(Content.OTHER, protocol.name)
             return
         self.content, self.protocol, self.client = Content.FRAMES, protocol, client
+        self.others = tuple(entry for entry in candidates if entry is not protocol and entry.unguessed)
         payload, limits = self.settings.payload, self.settings.limits
         for rising in (False, True):
             self._sides[rising] = PlainSide(make(rising is client, payload), limits)

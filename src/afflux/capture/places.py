@@ -90,6 +90,11 @@ def _named(text: str, passed: Callable[[Unreadable], None]) -> dict[Path, tuple[
     elif has_magic(text) and not path.exists():
         what = f"no captures match {text}"
     else:
+        if path.exists() and not path.is_file():
+            raise CaptureError(
+                f"{text} is a device or a pipe, not a regular file: captures are read more than once, so write it to a "
+                "file first"
+            )
         return {path.absolute(): _first(path)}
     found = {}
     for place in _places(text):

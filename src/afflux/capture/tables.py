@@ -31,7 +31,7 @@ from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import explained, readable
+from afflux.capture.wording import explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -286,14 +286,15 @@ class Analysis:
         made = []
         for row, (rule, reason) in frames.errors.items():
             kind = rule if rule in NOT_WHOLE else "malformed"
-            protocol = frames.conversations[frames.conn[row]].protocol
+            conversation, name = frames.conversations[frames.conn[row]], frames.kinds[frames.kind[row]].name
+            right = readable(conversation.protocol, rule) if kind == "malformed" else None
             made.append(
                 self._place(frames, numbers, row)
                 | {
-                    "type": frames.kinds[frames.kind[row]].name,
+                    "type": name,
                     "rule": rule,
                     "reason": reason,
-                    "expected": readable(protocol, rule) if kind == "malformed" else None,
+                    "expected": or_else(right, instead(conversation, name)) if kind == "malformed" else None,
                     "kind": kind,
                 }
             )

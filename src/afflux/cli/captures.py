@@ -185,6 +185,9 @@ def _summary(decoder: Decoder) -> None:
         parts.append(f"segments that contradict earlier ones: {decoder.flows.conflicts}")
     if decoder.flows.dropped:
         parts.append(f"connections dropped to bound memory: {decoder.flows.dropped}")
+    for option in sorted(decoder.hints)[:_SHOWN]:
+        name = option.partition("=")[2]
+        parts.append(f"the first frame of a connection cannot be read: if the protocol is {name}, add {option}")
     if (first := decoder.order.first) is not None:
         parts.append(f"warning: {warning(len(decoder.order.late), decoder.capture.name, first.packet)}")
     if not decoder.capture.secrets and any(one.startswith("encrypted") for one in decoder.tally):

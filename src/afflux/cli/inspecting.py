@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from afflux.capture.report.source import Directory
     from afflux.filters import Filter
 
-__all__ = ["Rows", "Source", "captures", "directory"]
+__all__ = ["Rows", "Source", "captures", "directory", "first"]
 
 MOST_SELECTED: Final = 0x4_0000
 "Streams that a filter may select, and routes that it may need: they are in memory."
@@ -40,7 +41,7 @@ def captures(files: list[str], **options: Any) -> Source:
     """
     for name in files:
         if name != "-":
-            existing(name, regular=True)
+            existing(name, regular=True, instead=f"; read it as standard input: afflux inspect - < {shlex.quote(name)}")
 
     def read(tables: frozenset[str]) -> Batches:
         from afflux.capture import analyze
@@ -221,6 +222,16 @@ class Rows:
         self.disordered += len(late)
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
+
+
+def first(batches: Batches, limit: int | None) -> Batches:
+    """Yield the first rows of each table. All are read: what is wrong with the capture may come last."""
+    shown = Counter[str]()
+    for name, batch in batches:
+        kept = batch if limit is None else batch.slice(0, limit - shown[name])
+        shown[name] += len(kept)
+        if len(kept):
+            yield name, kept
 
 
 def _keys(batch: pa.RecordBatch) -> pa.Array:
