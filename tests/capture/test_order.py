@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -93,16 +94,19 @@ def test_packets_without_a_time_are_in_no_order() -> None:
 def test_groups_and_a_whole_capture_find_the_same(tmp_path: Path) -> None:
     """The tasks of Spark have the rows that one process has, whatever the size of their parts."""
     path = tmp_path / "a.pcap"
-    path.write_bytes(pcap([*packets(SAID, Talk(client=("10.0.0.1", 40_001))), *_appended()]))
+    hello = bytes.fromhex("16030100050100000100")
+    encrypted = Talk(client=("10.0.0.1", 40_002)).whole(hello, b"")
+    path.write_bytes(pcap([*packets(SAID, Talk(client=("10.0.0.1", 40_001))), *_appended(), *encrypted]))
     rows = []
     for part in (700, 1 << 20):
         files = captures_in([str(path)])
         units = units_of(files, Limits.server(), index_dir=tmp_path / str(part), part_bytes=part, count=2)
         found = [row for unit in units for name, batch in Decoding().of(unit) if name == "violations"
                  for row in batch.to_pylist()]  # fmt: skip
-        rows.append(found)
+        rows.append(sorted(found, key=itemgetter("packet")))
     whole = [row for name, batch in Decoding().files([path]) if name == "violations" for row in batch.to_pylist()]
-    assert rows == [whole, whole] and len(whole) == 1
+    whole.sort(key=itemgetter("packet"))
+    assert rows == [whole, whole] and [row["rule"] for row in whole] == ["order", "encrypted"]
 
 
 @pytest.mark.parametrize("wanted", [("streams",), ("streams", "violations")])

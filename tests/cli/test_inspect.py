@@ -268,6 +268,15 @@ def partial(capture: Path, tmp_path: Path) -> Path:
     return tmp_path / "partial"
 
 
+def test_a_table_without_files_is_absent(partial: Path) -> None:
+    for name in ("stalls", "violations"):
+        (partial / name).mkdir()
+    (partial / "stalls" / "_SUCCESS").touch()
+    ran = here("inspect", str(partial))
+    assert (ran.code, ran.errors) == (0, "afflux: not in these tables: connections, stalls, violations\n")
+    assert "needs the table violations" in here("inspect", "--strict", str(partial)).errors
+
+
 def test_absent_tables_are_named_and_not_counted(partial: Path, tmp_path: Path) -> None:
     text = on_a_terminal("inspect", str(partial))
     assert "  1 stream, 7 frames\n  not in these tables: connections, stalls, violations\n" in text

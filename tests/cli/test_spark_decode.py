@@ -144,7 +144,9 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
     rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
     found = {row["file"]: row for row in rows if row["kind"] == "damaged"}
     assert ran.code == 0 and found.keys() == reasons.keys()
-    assert len(ran.errors.splitlines()) == len(reasons)
+    assert len(ran.errors.splitlines()) == len(reasons) + 1
+    log = capture.with_name("log.gz")
+    assert f"  passed over {log}: not a pcap or pcapng file: its first bytes are 74 65 78 74\n" in ran.errors
     for name, reason in reasons.items():
         row = found[name]
         assert (row["rule"], row["file_offset"]) == ("unreadable", 0) and row["reason"].startswith(reason)
@@ -153,7 +155,8 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
 
 
 def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Path) -> None:
-    """``file_offset`` belongs to damaged files; connections that are encrypted are no violations."""
+    """``file_offset`` belongs to damaged files; connections that are not decoded have a file and a packet, and their
+    rule says whether they are encrypted."""
     hello = bytes.fromhex("16030100050100000100")
     packets = Talk(client=("10.0.0.3", 40_000)).whole(b"\xff" * 3000, b"", 300)
     mixed = capture.with_name("mixed.pcap")
@@ -165,8 +168,11 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
     assert {row["file"] for row in rows} == {str(mixed)}
     assert all((row["file_offset"] is not None) == (row["kind"] == "damaged") for row in rows)
     contents = {row["conn"]: row["content"] for row in pq.read_table(tmp_path / "out" / "connections").to_pylist()}
-    encrypted = {conn for conn, content in contents.items() if content.startswith("encrypted")}
-    assert encrypted and not encrypted & {row["conn"] for row in rows}
+    found = {contents[row["conn"]].partition(" ")[0]: row for row in rows if row["kind"] == "undecoded"}
+    assert found.keys() == {"encrypted", "mid-stream,"}
+    assert (found["encrypted"]["rule"], found["encrypted"]["packet"]) == ("encrypted", len(packets) - 8 + 4)
+    assert "--keylog FILE" in found["encrypted"]["expected"]
+    assert (found["mid-stream,"]["rule"], found["mid-stream,"]["packet"]) == ("undecoded", 1)
 
 
 @pytest.mark.parametrize(

@@ -99,17 +99,11 @@ class Order:
             if key not in self.late and len(self.late) < self._most:
                 self.late.add(key)
                 index, at = int(places[sort[number]]), int(times[number])
-                made.append(Late(_id(flows, key), index, _number(flows, index), at, int(previous[number]) - at))
+                made.append(Late(_id(flows, key), index, flows.packets.numbered(index), at, int(previous[number]) - at))
         made.sort(key=lambda late: late.place)
         if self.first is None and made:
             self.first = made[0]
         return made
-
-
-def _number(flows: Flows, index: int) -> int:
-    """Return the number of a packet of the batch in its file, counted from 1."""
-    packets = flows.packets
-    return 1 + (packets.number + index if packets.numbers is None else int(packets.numbers[index]))
 
 
 def _id(flows: Flows, key: Key) -> str | None:

@@ -17,7 +17,7 @@ from afflux.capture import rows
 from afflux.capture.batches import FrameBatches
 from afflux.capture.closing import ClosingRows, by_client, micros, rising
 from afflux.capture.connections import Key, Opening
-from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.conversation import Conversation, Settings
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
@@ -31,7 +31,7 @@ from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import explained, instead, or_else, readable
+from afflux.capture.wording import UNDECODED, explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -55,12 +55,16 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log", "file")
+    __slots__ = ("_ended", "_log", "file", "packet")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
+    def __init__(
+        self, connection: Connection, settings: Settings, log: list[_Watched], file: str, packet: int | None
+    ) -> None:
         super().__init__(connection, settings)
         self.file = file
-        "The file in which it begins."
+        "The file in which it begins to have data."
+        self.packet = packet
+        "The number of the first packet with data in its file, counted from 1; None if it has none."
         self._ended = 0
         self._log = log
 
@@ -124,7 +128,7 @@ class Analysis:
             payload=True,
             secrets=secrets,
             overlap=overlap,
-            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
+            make=self._watched,
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
@@ -134,6 +138,12 @@ class Analysis:
         "The name of the current file, for the tables."
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
+
+    def _watched(self, connection: Connection, settings: Settings) -> _Watched:
+        flows = self.batches.flows
+        packet = flows.opened
+        number = flows.packets.numbered(packet) if packet >= 0 else None
+        return _Watched(connection, settings, self._ended, self._file_of(packet), number)
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
@@ -183,7 +193,7 @@ class Analysis:
         flows = self.batches.flows
         for start in range(0, len(empty), _TOGETHER):
             for key, opening in empty[start : start + _TOGETHER]:
-                flows.retire(key, flows.open(key, opening, opening.time), -1)
+                flows.retire(key, flows.open(key, opening, opening.time, -1), -1)
             parts.append(self._tables(self.batches.end(), numbers, None, final=True))
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: _joined([part[name] for part in parts if name in part]) for name in names}
@@ -319,10 +329,11 @@ class Analysis:
     ) -> None:  # fmt: skip
         """Add the rows of a connection that has ended."""
         connection = conversation.connection
-        if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
-            wrong = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                               reason=conversation.text, file=conversation.file)  # fmt: skip
-            made["violations"].append(wrong)
+        if conversation.content in UNDECODED and "violations" in self.tables:
+            rule, right = UNDECODED[conversation.content]
+            wrong = _violation(connection.id, connection.time, kind="undecoded", rule=rule, expected=right,
+                               reason=conversation.text)  # fmt: skip
+            made["violations"].append(wrong | {"file": conversation.file, "packet": conversation.packet})
         if "connections" in self.tables:
             row = self._closing.row(conversation, ending, seen, final)
             row["closed"] = micros(seen.last if seen is not None else self.last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from afflux.capture.conversation import Content
 from afflux.core.entry import ProtocolEntry
 from afflux.core.meanings import Act, Broken, StreamKind
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from afflux.capture.conversation import Conversation
     from afflux.capture.ledger import Wrong
 
-__all__ = ["by_side", "explained", "instead", "or_else", "readable"]
+__all__ = ["UNDECODED", "by_side", "explained", "instead", "or_else", "readable"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -29,6 +30,14 @@ _REASONS: Final = {
     Broken.DIRECTION: "{type} from the {side} of a {kind}",
     Broken.STREAM: "{type} on stream {stream}: it is about the connection",
 }
+
+
+UNDECODED: Final = {
+    Content.ENCRYPTED: ("encrypted", "decrypt it with --keylog FILE, the file that SSLKEYLOGFILE names"),
+    Content.MID_STREAM: ("undecoded", "start the capture before the connection opens, and without a snap length"),
+    Content.AMBIGUOUS: ("undecoded", "name the protocol with -d PORT=NAME"),
+}
+"The rule of connections that cannot be decoded, and what would have been right."
 
 
 def explained(
