@@ -215,7 +215,8 @@ def test_what_was_acknowledged_before_it_is_in_the_capture_is_not_lost() -> None
     for number in range(3, len(sent) - 3):
         swapped = [*sent[:number], sent[number + 1], sent[number], *sent[number + 2 :]]
         found = tables(pcap(swapped), stall_s=STALL_S)
-        assert "violations" not in found and found["connections"][0]["lost_bytes"] == 0
+        assert {row["kind"] for row in found.get("violations", [])} <= {"order"}
+        assert found["connections"][0]["lost_bytes"] == 0
         assert brief(found["streams"], "ended", "items_in") == brief(whole["streams"], "ended", "items_in")
 
 
