@@ -276,7 +276,7 @@ def test_an_absent_first_answer_has_no_time() -> None:
 def test_a_snap_length_is_named() -> None:
     sent = [one.cut(60) for one in packets([(0, True, SETUP + asks(1)), (0, False, item(1, bytes(99)))])]
     (row,) = tables(pcap(sent))["connections"]
-    assert row["content"] == "mid-stream, not decoded (packets are cut short (snap length))"
+    assert row["content"] == "mid-stream, not decoded (a snap length cuts packets after 6 bytes of data)"
 
 
 def test_a_loss_at_the_border_of_two_files(tmp_path: Path) -> None:

@@ -219,8 +219,7 @@ class Conversation:
             self._undecrypted(packet)
             return
         if not self.settled:
-            cut = self.connection.halves[rising].counts.cut
-            self._other(Content.MID_STREAM, "packets are cut short (snap length)" if cut else "first bytes are missing")
+            self._other(Content.MID_STREAM, self.connection.halves[rising].counts.short or "first bytes are missing")
             return
         side = self._sides.get(rising)
         if side is not None:
@@ -271,7 +270,8 @@ class Conversation:
             self.settings.buffered -= before
             self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
         elif isinstance(data, int):
-            self._emit(rising, _ruled(side.lose(data), "lost"), 0, ends, packets)
+            lost = _ruled(side.lose(data), "lost", self.connection.halves[rising].counts.short)
+            self._emit(rising, lost, 0, ends, packets)
             self.settings.buffered += side.buffered - before
         else:
             self._emit(rising, side.feed(data), start, ends, packets)
@@ -493,8 +493,8 @@ class Conversation:
         return found
 
 
-def _ruled(placed: Iterable[Placed], rule: str) -> Iterator[Placed]:
+def _ruled(placed: Iterable[Placed], rule: str, why: str = "") -> Iterator[Placed]:
     """Yield records of frames that are not whole, with a word in place of the rule: nobody has broken it."""
     for position, made in placed:
-        made["error"]["rule"] = rule
+        made["error"] = {"rule": rule, "reason": "; ".join(filter(None, (made["error"]["reason"], why)))}
         yield position, made

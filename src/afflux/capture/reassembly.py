@@ -56,8 +56,15 @@ class Counts:
     "Bytes in gaps."
     cut: int = 0
     "Bytes in gaps that packets of the capture had: a snap length has cut them off."
+    kept: int = 0
+    "The most data of a packet that is cut short, in bytes."
     strays: int = 0
     "Segments far outside the window."
+
+    @property
+    def short(self) -> str:
+        """That packets are cut short, in words; empty if none is."""
+        return f"a snap length cuts packets after {self.kept} bytes of data" if self.cut else ""
 
 
 class Half:
@@ -122,6 +129,8 @@ class Half:
         """
         if self.disputed:
             self.disputed = []
+        if cut:
+            self.counts.kept = max(self.counts.kept, len(data))
         early = ahead(seq, self.expected)
         if abs(early) > FARTHEST:
             self.counts.strays += 1
