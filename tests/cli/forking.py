@@ -171,7 +171,8 @@ def _end(number: int, wanted: int | IO[bytes] | None, far_ends: list[int]) -> tu
 def _file(number: int, descriptor: int | None, text: bool) -> Any:
     if descriptor is None:
         return None
-    return open(descriptor, ("w" if number == 0 else "r") + ("" if text else "b"), -1 if text or number else 0)
+    # What is read of bytes is not read ahead: communicate takes the rest from the descriptor.
+    return open(descriptor, ("w" if number == 0 else "r") + ("" if text else "b"), -1 if text else 0)
 
 
 def _joined(file: Any, read: Mapping[Any, list[bytes]]) -> Any:

@@ -124,3 +124,27 @@ def _schema(made: Any) -> Any:
     kinds = {"BINARY": BinaryType(), "INT": IntegerType(), "BIGINT": LongType(), "TIMESTAMP": TimestampType()}
     columns = [column.split(" ") for column in made.schema().split(", ")]
     return StructType([StructField(name, kinds[kind]) for name, kind in columns])
+
+
+def test_rows_are_read_while_spark_logs_the_batch(link: Link) -> None:
+    """The plan needs no server any more: its rows came after the report of the batch's end."""
+    from afflux.spark.format import AffluxSource
+
+    given = {"uri": link.uri, "requestData": DATA, "maxRowsPerBatch": "300", "pollTimeoutMs": "30000"}
+    made = AffluxSource(given)
+    reader = made.streamReader(_schema(made))
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    reader.reportLatestOffset()
+    reader.partitions(reader.initialOffset(), first)
+    assert [batch.num_rows for batch in reader.getCache({}, first)] == [300]
+    end = reader.latestOffset(first, reader.getDefaultReadLimit())
+    reader.reportLatestOffset()
+    reader.caught_up()
+    link.do(link.proxy.cut)
+    link.proxy.reachable = False
+    reader.partitions(first, end)
+    assert [offset for batch in reader.getCache(first, end) for offset in batch["offset"].to_pylist()] == [
+        *range(300, 600)
+    ]
+    link.proxy.reachable = True
+    reader.stop()
