@@ -155,8 +155,7 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
 
 
 def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Path) -> None:
-    """``file_offset`` belongs to damaged files; connections that are not decoded have a file and a packet, and their
-    rule says whether they are encrypted."""
+    """Each row has a file and an offset; the rule of a connection says whether it is encrypted."""
     hello = bytes.fromhex("16030100050100000100")
     packets = Talk(client=("10.0.0.3", 40_000)).whole(b"\xff" * 3000, b"", 300)
     mixed = capture.with_name("mixed.pcap")
@@ -166,11 +165,14 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
     rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
     assert {row["kind"] for row in rows} >= {"damaged", "undecoded"}
     assert {row["file"] for row in rows} == {str(mixed)}
-    assert all((row["file_offset"] is not None) == (row["kind"] == "damaged") for row in rows)
+    data = mixed.read_bytes()
     contents = {row["conn"]: row["content"] for row in pq.read_table(tmp_path / "out" / "connections").to_pylist()}
     found = {contents[row["conn"]].partition(" ")[0]: row for row in rows if row["kind"] == "undecoded"}
     assert found.keys() == {"encrypted", "mid-stream,"}
     assert (found["encrypted"]["rule"], found["encrypted"]["packet"]) == ("encrypted", len(packets) - 8 + 4)
+    at = [found[name]["file_offset"] for name in ("encrypted", "mid-stream,")]
+    assert data[at[0] : at[0] + len(hello)] == hello and data[at[1] - 1 : at[1] + 300] != data[at[1] : at[1] + 301]
+    assert data[at[1] : at[1] + 300] == b"\xff" * 300
     assert "--keylog FILE" in found["encrypted"]["expected"]
     assert (found["mid-stream,"]["rule"], found["mid-stream,"]["packet"]) == ("undecoded", 1)
 

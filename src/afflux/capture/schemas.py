@@ -211,7 +211,12 @@ VIOLATIONS: Final = (
         "connection are not in the order of time).",
     ),
     _FILE,
-    Column("file_offset", "bigint", "Only of `damaged`: the position in the decompressed file, in bytes."),
+    Column(
+        "file_offset",
+        "bigint",
+        "The position in the decompressed file, in bytes: where the data of the packet begins, or the damage; null if "
+        "the packet came in fragments, or none is known.",
+    ),
     Column(
         "packet",
         "bigint",

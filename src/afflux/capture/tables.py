@@ -55,16 +55,12 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log", "file", "packet")
+    __slots__ = ("_ended", "_log", "place")
 
-    def __init__(
-        self, connection: Connection, settings: Settings, log: list[_Watched], file: str, packet: int | None
-    ) -> None:
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], place: dict[str, Any]) -> None:
         super().__init__(connection, settings)
-        self.file = file
-        "The file in which it begins to have data."
-        self.packet = packet
-        "The number of the first packet with data in its file, counted from 1; None if it has none."
+        self.place = place
+        "The columns that say where its first packet with data is."
         self._ended = 0
         self._log = log
 
@@ -139,11 +135,20 @@ class Analysis:
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
 
+    def _position_of(self, packet: int) -> int | None:
+        """Return where the data of a packet of the batch begins in its file; None for none."""
+        found = self.batches.flows.segments
+        if packet < 0 or found is None:
+            return None
+        at = int(np.searchsorted(found.index, packet))
+        return _known(int(found.position[at])) if at < len(found) and found.index[at] == packet else None
+
     def _watched(self, connection: Connection, settings: Settings) -> _Watched:
         flows = self.batches.flows
         packet = flows.opened
-        number = flows.packets.numbered(packet) if packet >= 0 else None
-        return _Watched(connection, settings, self._ended, self._file_of(packet), number)
+        place: dict[str, Any] = {"file": self._file_of(packet), "file_offset": self._position_of(packet)}
+        place["packet"] = flows.packets.numbered(packet) if packet >= 0 else None
+        return _Watched(connection, settings, self._ended, place)
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
@@ -176,7 +181,8 @@ class Analysis:
     def _disordered(self, late: Late) -> dict[str, Any]:
         """Return the row of a connection whose packets are not in the order of time."""
         return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
-                          file=self._file_of(late.place), packet=late.packet)  # fmt: skip
+                          file=self._file_of(late.place), file_offset=self._position_of(late.place),
+                          packet=late.packet)  # fmt: skip
 
     def _file_of(self, packet: int) -> str:
         """Return the file of a packet of the batch; the current one for none."""
@@ -320,6 +326,7 @@ class Analysis:
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
             "file": self._file_of(int(frames.packet[row])),
+            "file_offset": self._position_of(int(frames.packet[row])),
             "packet": number or None,
         }
 
@@ -333,11 +340,11 @@ class Analysis:
             rule, right = UNDECODED[conversation.content]
             wrong = _violation(connection.id, connection.time, kind="undecoded", rule=rule, expected=right,
                                reason=conversation.text)  # fmt: skip
-            made["violations"].append(wrong | {"file": conversation.file, "packet": conversation.packet})
+            made["violations"].append(wrong | conversation.place)
         if "connections" in self.tables:
             row = self._closing.row(conversation, ending, seen, final)
             row["closed"] = micros(seen.last if seen is not None else self.last)
-            row["file"] = conversation.file
+            row["file"] = conversation.place["file"]
             made["connections"].append(row)
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
