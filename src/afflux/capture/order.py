@@ -57,8 +57,8 @@ class Order:
         self._latest = NO_TIME
         self.first: Late | None = None
         "The first late packet of all."
-        self.late: set[Key] = set()
-        "The ends of connections with late packets, ``capture_flows`` at most."
+        self.late: dict[Key, str | None] = {}
+        "The ends of connections with late packets, and their ids; ``capture_flows`` at most."
 
     def take(self, flows: Flows) -> list[Late]:
         """Look at the segments of the last batch; return the first late packets of connections that had none so far."""
@@ -97,9 +97,9 @@ class Order:
         for side, number in zip(found.tolist(), late[firsts].tolist(), strict=True):
             key = flows.keys[side]
             if key not in self.late and len(self.late) < self._most:
-                self.late.add(key)
+                conn = self.late[key] = _id(flows, key)
                 index, at = int(places[sort[number]]), int(times[number])
-                made.append(Late(_id(flows, key), index, flows.packets.numbered(index), at, int(previous[number]) - at))
+                made.append(Late(conn, index, flows.packets.numbered(index), at, int(previous[number]) - at))
         made.sort(key=lambda late: late.place)
         if self.first is None and made:
             self.first = made[0]
