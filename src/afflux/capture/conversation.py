@@ -16,6 +16,7 @@ from typing import NamedTuple
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
 from afflux.capture.flows import Connection
+from afflux.capture.reassembly import cut_short
 from afflux.capture.secrets import Secrets
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.websocket import Head, Messages, head_of
@@ -130,7 +131,7 @@ class Event(NamedTuple):
     data: bytes | int | str | None
     "The next bytes, the number of bytes that are missing, why the rest cannot be decrypted, or None for the end."
     start: int
-    "The position of the bytes, for ``ends``."
+    "The position of the bytes, for ``ends``; of missing bytes ``Counts.kept``."
     ends: Sequence[int]
     "See ``flows.Consumer``; one 0 for bytes of one packet."
     packets: Sequence[int]
@@ -218,12 +219,12 @@ class Conversation:
             self.security.lose(rising, size)
             self._undecrypted(packet)
             return
+        kept = self.connection.halves[rising].counts.kept
         if not self.settled:
-            self._other(Content.MID_STREAM, self.connection.halves[rising].counts.short or "first bytes are missing")
+            self._other(Content.MID_STREAM, cut_short(kept) or "first bytes are missing")
             return
-        side = self._sides.get(rising)
-        if side is not None:
-            self._event(Event(self, rising, side, size, 0, (0,), (packet,)))
+        if (side := self._sides.get(rising)) is not None:
+            self._event(Event(self, rising, side, size, kept, (0,), (packet,)))
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
@@ -270,8 +271,7 @@ class Conversation:
             self.settings.buffered -= before
             self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
         elif isinstance(data, int):
-            lost = _ruled(side.lose(data), "lost", self.connection.halves[rising].counts.short)
-            self._emit(rising, lost, 0, ends, packets)
+            self._emit(rising, _ruled(side.lose(data), "lost", cut_short(start)), 0, ends, packets)
             self.settings.buffered += side.buffered - before
         else:
             self._emit(rising, side.feed(data), start, ends, packets)

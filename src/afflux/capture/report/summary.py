@@ -167,6 +167,7 @@ class Summary:
             if key[0] == "order":
                 self.totals["disordered"] += len(places)
                 self.late = self.late or rows(batch, places[:1])[0]
+            if key[0] == "order" or key[1] == "encrypted":  # the page counts encrypted connections by content
                 continue
             found = (self.lost if key[0] in (*NOT_WHOLE, "undecoded") else self.broken)[key]
             found.count += len(places)
