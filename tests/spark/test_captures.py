@@ -248,6 +248,17 @@ def test_files_that_arrive_are_read_once_also_after_a_restart(spark: Any, captur
         assert count == 81 * len(expected)
 
 
+def test_packets_that_go_back_in_time_are_told_whatever_the_tables(spark: Any, tmp_path: Path) -> None:
+    sent = [packet for n in range(3) for packet in Talk(("10.0.0.1", 1_000 + n)).whole(CLIENT, SERVER, 200)]
+    path, late = tmp_path / "a.pcap", [*sent[30:], *sent[:30]]  # the second half of the middle connection comes first
+    path.write_bytes(pcap(late))
+    said: list[str] = []
+    decode(spark, [str(path)], str(tmp_path / "out"), Decoding(tables=("streams",)), said.append)
+    (warned,) = [text for text in said if text.startswith("warning: ")]
+    assert f"packets of 1 connection go back in time, the first is packet {len(sent) - 9} of {path}: " in warned
+    assert sorted(os.listdir(tmp_path / "out")) == [MARK, "streams"]
+
+
 def test_a_file_that_arrives_and_cannot_be_read_is_a_row(tmp_path: Path) -> None:
     """As in a batch: also if no other file arrives with it. What is no capture has none."""
     given = {"path": str(tmp_path), "table": "violations", "settleSeconds": "0.001"}
