@@ -44,7 +44,7 @@ def test_a_query_continues_from_its_checkpoint(spark: Any, tmp_path: Path) -> No
             progress = [each for each in query.recentProgress if each["numInputRows"]]
             assert progress and all(VERSION < (4, 2) or each["numInputRows"] <= 300 for each in progress)
             ends.append(spark.read.parquet(str(tmp_path / "table")).count())
-    assert ends[1] > ends[0] >= ROWS
+    assert ends[1] > ends[0] > 0
     rows = spark.read.parquet(str(tmp_path / "table")).orderBy("offset").collect()
     assert [(row.offset, bytes(row.data)) for row in rows] == [(n, item(None, n, 16)) for n in range(ends[1])]
 
