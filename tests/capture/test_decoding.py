@@ -185,7 +185,9 @@ def test_packets_cut_by_the_snap_length() -> None:
     found = Decoded([packet.cut(54 + 120) for packet in packets])
     assert found.types == ["SETUP"] + ["REQUEST_FNF"] * 9
     assert [made["stream"] for made in found[1:]] == [2 * n + 1 for n in range(9)]
-    assert all("789 bytes are missing" in made["error"]["reason"] for made in found[1:])
+    reasons = [made["error"]["reason"] for made in found[1:]]
+    assert all("789 bytes are missing" in reason for reason in reasons)
+    assert all(reason.endswith("; a snap length cuts packets after 120 bytes of data") for reason in reasons)
 
 
 # -- other content ---------------------------------------------------------------------------------------------------
