@@ -84,6 +84,7 @@ class Output:
 
     def publish(self, attempts: Sequence[Attempt], about: Mapping[str, Any]) -> None:
         """Make the files of these attempts the tables of the directory. Raises OSError."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         final = self.made / "final"
@@ -101,7 +102,8 @@ class Output:
                 path.rename(target)
         for table in self.decoding.tables:
             if not self.rows[table]:
-                pq.write_table(self.decoding.schema(table).empty_table(), final / table / "part-empty.parquet")
+                empty = pa.Table.from_batches([], self.decoding.schema(table))
+                pq.write_table(empty, final / table / "part-empty.parquet")
         mark = {"version": VERSION, "rows": self.rows} | dict(about)
         (final / MARK).write_text(json.dumps(mark, indent=1) + "\n")
         check(self.place)

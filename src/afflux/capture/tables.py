@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 
 from afflux.capture import rows
+from afflux.capture.arrays import column
 from afflux.capture.batches import FrameBatches
 from afflux.capture.closing import ClosingRows, by_client, micros, rising
 from afflux.capture.connections import Key, Opening
@@ -350,7 +351,11 @@ class Analysis:
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
         import pyarrow as pa
 
-        return {table: pa.RecordBatch.from_pylist(made, schema=schema(table))} if table in self.tables else {}
+        if table not in self.tables:
+            return {}
+        known = schema(table)
+        columns = [column([row.get(one.name) for row in made], one.type) for one in known]
+        return {table: pa.RecordBatch.from_arrays(columns, schema=known)}
 
 
 def analyze(
