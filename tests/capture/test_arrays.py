@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-
-pa = pytest.importorskip("pyarrow")
 
 from afflux.capture.arrays import column, numbers, taken, texts
 from tests.capture.tabling import SETUP, asks, item
