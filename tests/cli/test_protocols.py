@@ -208,7 +208,7 @@ WORDS = {"limit": ("--channel", "-r", "sum"), "rsio": ("--stream",)}
         ("limit", "jmux", "the peer speaks jmux, not limit"),
         ("jmux", "rsio", "the peer speaks rsio, not jmux"),
         ("jmux", "reactivesocket", "the peer speaks reactivesocket, not jmux"),
-        ("jmux", "limit", "the peer speaks limit or rsocket or rsocket-draft, not jmux"),
+        ("jmux", "limit", "the peer speaks limit, not jmux"),
         ("rsio", "jmux", "the peer speaks jmux, not rsio"),
     ],
 )

@@ -207,7 +207,7 @@ class Connecting:
             engine = former.engine
         handlers = ClientHandlers(verbs, extensions=plan.extensions)
         watch = watch_of(plan.address.entry, str(plan.address), client=True)
-        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address.protocol, watch=watch)
+        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address, watch=watch)
         driver.leases.wait_s = plan.lease_wait
         if terms.leases:
             driver.leases.first = driver.state.loop.create_future()

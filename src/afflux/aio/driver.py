@@ -32,6 +32,7 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Answers, Event, Items, Verb
 from afflux.core.payload import PayloadLike, payload_of
+from afflux.transports.address import Address
 from afflux.watching import Watch
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Driver:
     leases: LeaseQueue
     streams: Streams
 
-    def __init__(self, engine: Engine, owner: Owner, *, expects: str | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self, engine: Engine, owner: Owner, *, expects: Address | None = None, watch: Watch | None = None
+    ) -> None:
         self.engine = engine = engine if watch is None else watch.tap(engine)
         self.owner = owner
         self.state = state = State(engine, self, watch)

@@ -274,7 +274,7 @@ class Server:
     def _connection(self, entry: ProtocolEntry, engine: Engine, uri: str) -> ServerConnection:
         """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        expects = None if self._wires.recognizes else entry.name
+        expects = None if self._wires.recognizes else self._address
         connection.slots.driver = driver = Driver(
             engine, connection, expects=expects, watch=watch_of(entry, uri, client=False)
         )

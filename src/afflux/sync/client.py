@@ -108,7 +108,7 @@ class _Opening:
     def _drive(self, link: Link, within: float, watch: Watch | None) -> Driver:
         terms = replace(self.terms, token=token_bytes(TOKEN_BYTES)) if self.resume else self.terms
         engine = self.address.entry.make("client", terms, limits=self.limits, decide=False, now=monotonic())
-        driver = Driver(engine, link, self.address.protocol, watch)
+        driver = Driver(engine, link, self.address, watch)
         if watch is not None:
             watch.connected(monotonic())
         driver.lease_wait = self.lease_wait
