@@ -303,6 +303,7 @@ class Driver:
         """Leave when the transport is gone and every task has ended."""
         if self.state.lost and not self.tasks.running and not self.state.left:
             self.state.left = True
+            self.state.log_rest()
             if self._finished is not None:
                 self._finished.set_result(None)
             self.state.loop.call_soon(self._leave)
