@@ -168,6 +168,8 @@ class ApplicationError(Error):
         stream: int | None = None,
         rule: str | None = None,
     ) -> None:
+        if code is not None and not isinstance(code, int):
+            raise TypeError(f"the first argument of ApplicationError is a code, not {code!r}: write message=…")
         super().__init__(message, code=code, stream=stream, rule=rule)
 
 

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Final, Never
 
 from afflux.calls import SetupLike, terms_of
+from afflux.calls.arguments import check_arguments, check_type
 from afflux.core.errors import ConnectFailed, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import TOKEN_BYTES, Terms
@@ -53,6 +54,7 @@ def connect(
     connection have failed.
 
     Raises:
+        TypeError: an argument is of a wrong type.
         AddressError: the address is invalid, or a certificate or a key cannot be used.
         Unsupported: the protocol or transport has no blocking side, or lacks a requested feature; ``handler``,
             ``store`` and ``extensions`` are for ``afflux.connect``, because nothing runs here between two calls.
@@ -60,6 +62,8 @@ def connect(
             (``limits.handshake_s`` if None).
     """
     _refuse(others)
+    check_arguments(locals())
+    check_type("lease=", lease, bool, "True or False at a blocking client")
     address = parse(uri)
     transport = address.carrier.load()
     limits = limits or Limits.server()
