@@ -96,7 +96,7 @@ def test_a_session_has_a_channel(uris: dict[str, str], tmp_path: Path) -> None:
         ("--channel", "--session requires --channel and -r CHANNEL"),
         ("-r sum", "--session requires --channel and -r CHANNEL"),
         ("--channel -r other", 'has no channel "other"; it has: sum'),
-        ("--channel -r sum --session missing.lstr", "--session: cannot read missing.lstr: No such file or directory"),
+        ("--channel -r sum --session missing.lstr", "--session: file 'missing.lstr' not found"),
     ):
         ran = here("request", uris["limit"], "--session", str(tmp_path / "sum.lstr"), *words.split())
         assert (ran.code, ran.out) == (2, "")

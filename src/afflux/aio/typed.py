@@ -16,7 +16,7 @@ from afflux.aio.opening import Channel, cancel_stream, fail_channel
 from afflux.aio.sender import Over, Sender, Source
 from afflux.calls import payload_for
 from afflux.core.autocredit import Kept
-from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
+from afflux.core.errors import Canceled, Error, Invalid, LimitExceeded, LocalProtocolError
 from afflux.core.payload import Payload, PayloadLike, Payloads, payload_of
 from afflux.sessions.chan import Chan, SessionType
 from afflux.sessions.errors import SessionTypeError, SessionViolation
@@ -258,6 +258,7 @@ async def serve_session(
 
     Raises:
         SessionTypeError: the function has returned before the end of the type.
+        Invalid: the client broke the type; it receives the text.
     """
     driver, stream = items.driver, items.id
     typed = driver.engine.typed_sessions
@@ -269,7 +270,10 @@ async def serve_session(
     first = items.first
     if first is None or not notation.first(first):
         await anext(items, None)  # the opening is not a step
-    await function(type.at_server(steps))
+    try:
+        await function(type.at_server(steps))
+    except SessionViolation as error:
+        raise Invalid(f"the session type expects {error.expected}, not {error.seen}", rule=error.rule) from error
     if not steps.finished:
         raise SessionTypeError(0, "steps until its end", f"the return of {function!r}", stream=stream)
 

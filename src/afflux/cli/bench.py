@@ -17,7 +17,7 @@ import typer
 from afflux.cli import tables
 from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
-from afflux.cli.inputs import check_metadata, one
+from afflux.cli.inputs import check_metadata, credentials, one, path_name
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
@@ -112,7 +112,10 @@ def bench(
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     fail_if: Annotated[
@@ -158,7 +161,7 @@ def bench(
         ends=items is not None,
         take=_take(verb, take),
         setup=_credentials(auth_file),
-        limits=limits_of(limit, Limits.trusted()),
+        limits=limits_of(limit, Limits.trusted(), client=True),
         connect_timeout=connect_timeout(wait) or _CONNECT_S,
         workers=workers,
     )
@@ -201,9 +204,8 @@ def _take(verb: str, take: int | None) -> int | None:
 def _credentials(path: Path | None) -> Any:
     if path is None:
         return None
-    import afflux
 
-    return [afflux.auth.read_file(path)]
+    return [credentials(path)]
 
 
 def _windows(credit: str | None, verb: str) -> list[Kept]:

@@ -83,7 +83,7 @@ class Asked:
         """Return a connection to enter. Raises as ``afflux.connect`` does."""
         import afflux
 
-        credentials = None if self.auth_file is None else afflux.auth.read_file(self.auth_file)
+        credentials = None if self.auth_file is None else inputs.credentials(self.auth_file)
         return afflux.connect(
             self.uri,
             metadata_mime=self.metadata_mime,
@@ -140,13 +140,17 @@ def request(
         typer.Option(
             "--store",
             metavar="FILE",
+            parser=inputs.path_name,
             help="With --resume: store the session in FILE, so that the same command can continue after a crash.",
         ),
     ] = None,
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=inputs.path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     session: Annotated[
@@ -154,6 +158,7 @@ def request(
         typer.Option(
             "--session",
             metavar="FILE",
+            parser=inputs.path_name,
             help='With --channel: session types. Each item is a value as JSON, or "choose N"; -r names the channel.',
         ),
     ] = None,
@@ -197,7 +202,9 @@ def request(
     inputs.check_metadata(mmt, route, auth_file)
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
-    _check_store(store)
+    inputs.check_store(store)
+    if dmt == "":
+        usage("--dmt is empty: write a MIME type such as application/json")
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
@@ -226,7 +233,7 @@ def request(
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
         first=_first(uri, timeout, max_time, lease),
-        limits=limits_of(limit),
+        limits=limits_of(limit, client=True),
         connect_timeout=connect_timeout(wait),
         verbose=verbose,
     )
@@ -265,11 +272,6 @@ def _verb(**chosen: bool) -> Verb:
     names: list[Any] = [name for name, given in chosen.items() if given]
     verb: Verb = names[0] if names else "request"
     return verb
-
-
-def _check_store(store: Path | None) -> None:
-    if store is not None and store.is_dir():
-        usage(f"--store: {str(store)!r} is a directory, not a file")
 
 
 def _data(verb: Verb, given: list[str]) -> list[str]:

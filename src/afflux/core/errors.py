@@ -85,7 +85,7 @@ class Error(Exception):
     def __repr__(self) -> str:
         parts = [repr(self.message)]
         if self.code is not None:
-            parts.append(f"code=0x{self.code:X}")
+            parts.append(f"code=0x{self.code:03X}")
         if self.stream is not None:
             parts.append(f"stream={self.stream}")
         if self.rule is not None:
