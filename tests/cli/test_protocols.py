@@ -142,6 +142,12 @@ def test_what_a_protocol_has_not(uris: dict[str, str], protocol: str, words: str
         ("reactivesocket", "-r fail -d no", 64, "no (0x021)"),
         ("reactivesocket", "-r nosuch -d no", 65, "unknown route"),
         ("reactivesocket", "--stream -d nobody", 67, "JSON object"),
+        (
+            "reactivesocket",
+            "--channel -r sum -d x",
+            67,
+            "the session type expects offer of branches 1 to 2, not the end",
+        ),
         ("reactivesocket", "--lease -d x --max-time 5s", 69, "leases are not supported"),
         ("rsio", "--stream -d nobody", 64, "JSON object"),
     ],

@@ -208,7 +208,7 @@ class SessionSteps:
         """End the session with an error."""
         driver, stream = self._driver, self._sender.id
         driver.streams.inbounds.pop(stream, None)
-        driver.engine.fail(stream, error)
+        driver.engine.fail(stream, _for_peer(error))
         driver.output.flush_soon()
         self._items.cancel()
         self._sender.over = True
@@ -258,7 +258,6 @@ async def serve_session(
 
     Raises:
         SessionTypeError: the function has returned before the end of the type.
-        Invalid: the client broke the type; it receives the text.
     """
     driver, stream = items.driver, items.id
     typed = driver.engine.typed_sessions
@@ -270,12 +269,16 @@ async def serve_session(
     first = items.first
     if first is None or not notation.first(first):
         await anext(items, None)  # the opening is not a step
-    try:
-        await function(type.at_server(steps))
-    except SessionViolation as error:
-        raise Invalid(f"the session type expects {error.expected}, not {error.seen}", rule=error.rule) from error
+    await function(type.at_server(steps))
     if not steps.finished:
         raise SessionTypeError(0, "steps until its end", f"the return of {function!r}", stream=stream)
+
+
+def _for_peer(error: Error) -> Error:
+    """Return the error that the peer receives: for a step that is not of the type, one with the text."""
+    if isinstance(error, SessionViolation):
+        return Invalid(f"the session type expects {error.expected}, not {error.seen}", rule=error.rule)
+    return error
 
 
 class MonitoredChannel(Channel):

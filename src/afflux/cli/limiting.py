@@ -41,14 +41,7 @@ ConnectTimeout = Annotated[
 _SPARE_FILES: Final = 240
 "Open files of a process in addition to its connections."
 _OF_SERVERS: Final = (
-    *(
-        "connections",
-        "connections_per_address",
-        "accepts_per_s",
-        "half_handshakes",
-        "accept_backoff_s",
-        "auth_failures",
-    ),
+    *("connections", "connections_per_address", "accepts_per_s", "half_handshakes", "accept_backoff_s"),
     *("auth_failures", "resume_sessions", "resume_process_bytes", "resume_rate"),
     *("journal_bytes", "partitions", "staged_bytes", "staging_parts"),
 )
