@@ -151,6 +151,12 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} -d x --max-time 0": "--max-time must be longer than 0",
+    "bench {uri} -D x": "invalid --duration 'x': write 200ms, 1.5s or 2m",
+    "bench {uri} -D 0s": "--duration must be longer than 0",
+    "bench {uri} --warmup x": "invalid --warmup 'x': write 200ms, 1.5s or 2m",
+    "bench {uri} --timeout 0": "--timeout must be longer than 0",
+    "doctor --journal nats://h/x": "--journal: doctor reports directories; use afflux journal nats://HOST/STREAM",
     "request {uri} -d x --fnf -o json": "-o and --fnf exclude each other: that call prints no answer",
     "request {uri} -d x --delay 1s": "--delay requires --stream, --channel, --cursor or -D: one request has no items "
     "to pause after",

@@ -17,7 +17,7 @@ import typer
 from afflux.cli import tables
 from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
-from afflux.cli.inputs import check_metadata, credentials, one, path_name
+from afflux.cli.inputs import above_0, check_metadata, credentials, one, path_name
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
@@ -146,12 +146,12 @@ def bench(
         uri=uri,
         verb=verb,
         requests=requests,
-        duration=None if duration is None else seconds_of(duration),
+        duration=None if duration is None else above_0(duration, "--duration"),
         connections=connections,
         concurrency=concurrency,
         rate=rate,
-        warmup=seconds_of(warmup),
-        timeout=seconds_of(timeout),
+        warmup=seconds_of(warmup, "--warmup"),
+        timeout=above_0(timeout, "--timeout"),
         route=route,
         data=asyncio.run(_data(verb, data, size, items)),
         metadata=None if metadata is None else asyncio.run(one(metadata)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("LINE_LIMIT", "check_metadata", "check_reach", "check_source", "check_store", "credentials", "credit"),
+    *("LINE_LIMIT", "above_0", "check_metadata", "check_reach", "check_source", "check_store", "credentials", "credit"),
     *("directory", "duration", "existing", "items", "new_directory", "one", "path_name", "size", "writable"),
 ]
 
@@ -45,6 +45,14 @@ def duration(text: str, option: str = "duration") -> float:
     if match is None:
         usage(f"invalid {option} {text!r}: write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def above_0(text: str, option: str) -> float:
+    """Parse a duration that cannot be 0. Exits with a usage error as above."""
+    seconds = duration(text, option)
+    if not seconds:
+        usage(f"{option} must be longer than 0")
+    return seconds
 
 
 _SIZES: dict[str, int] = {"": 1, "B": 1} | {

@@ -16,7 +16,7 @@ import typer
 
 from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
-from afflux.cli.inputs import duration, size
+from afflux.cli.inputs import above_0, duration, size
 from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
 from afflux.core.limits import ROWS, LimitRow, Limits, unknown
 
@@ -93,12 +93,7 @@ def _not_here(name: str, client: bool) -> str | None:
 
 def connect_timeout(text: str | None) -> float | None:
     """Parse --connect-timeout into seconds."""
-    if text is None:
-        return None
-    seconds = duration(text, "--connect-timeout")
-    if not seconds:
-        usage("--connect-timeout must be longer than 0")
-    return seconds
+    return None if text is None else above_0(text, "--connect-timeout")
 
 
 def name_option(error: Error) -> None:

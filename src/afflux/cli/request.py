@@ -222,7 +222,7 @@ def request(
         credit=inputs.credit(credit),
         take=take,
         delay=duration(delay, "--delay"),
-        max_time=None if max_time is None else duration(max_time, "--max-time"),
+        max_time=None if max_time is None else inputs.above_0(max_time, "--max-time"),
         graph=graph,
         lease=lease,
         resume=resume,
@@ -243,7 +243,7 @@ def request(
 
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
     """Return the limit of --timeout, which the wait for a lease extends."""
-    longest = _LEASE_WAIT_S if max_time is None else duration(max_time) or _LEASE_WAIT_S
+    longest = _LEASE_WAIT_S if max_time is None else duration(max_time)
     return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0)
 
 
