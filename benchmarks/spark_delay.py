@@ -4,8 +4,9 @@
 with the time at which it was made. A query discards them in batches as small as they come. The delay of an item ends
 when Spark has ended its batch, log included. The floor is the time of a batch of a trivial query in the same session:
 Spark's own ``rate-micro-batch``, as many rows, discarded. An item that comes during a batch waits for its end and for
-the next one, so 1.5 times the floor is what a perfect source could reach. Both take turns, after a short round that
-warms the session up. ``--out`` writes the figures as JSON, with the phases of a batch.
+the next one, so 1.5 times the floor is what a perfect source could reach. A batch of a new session takes twice as long
+as one of a session that has run for a minute, so both first run for a while that does not count. Then they take turns,
+each first as often as the other. ``--out`` writes the figures as JSON, with the phases of a batch.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _WARM: Final = 0.25
 "The share of the batches at the start that does not count."
 _ROUNDS: Final = 2
 "How often both are measured in turn."
-_WARM_S: Final = 5.0
-"The most seconds of the round before."
+_WARM_S: Final = 30.0
+"The most seconds that each runs before."
 _LOOK_S: Final = 0.1
 _TICK_S: Final = 0.001
 "The least seconds between items; uvloop's timers are not finer, and it would be busy with waiting."
@@ -91,16 +92,21 @@ def _measure(directory: Path, seconds: float, rate: int) -> dict[str, Any]:
     try:
         words = ("--handler", "benchmarks.spark_delay:Stamps", "--journal", str(directory / "journal"))
         with _process("serve", "tcp://127.0.0.1:0", *words) as (uri, _):
+            rows = 1
             for number in range(1 + _ROUNDS):
                 of = min(_WARM_S, seconds) if not number else seconds / _ROUNDS
-                count = max(1, int(of * rate)) + number  # another stream than before
-                batches, stamps = _live(spark, uri, directory / f"live-{number}", count, rate)
-                rows = max(1, round(statistics.median(each["numInputRows"] for each in batches)))
-                trivial = _floor(spark, directory / f"floor-{number}", rows, of)
-                if number:
-                    live += batches
-                    floor += trivial
-                    delays += _delays(batches, stamps)
+                for way in ("live", "floor") if number % 2 == 0 else ("floor", "live"):
+                    checkpoint = directory / f"{way}-{number}"
+                    if way == "live":
+                        count = max(1, int(of * rate)) + number  # another stream than before
+                        batches, stamps = _live(spark, uri, checkpoint, count, rate)
+                        rows = max(1, round(statistics.median(each["numInputRows"] for each in batches)))
+                        measured = live
+                        delays += _delays(batches, stamps) if number else []
+                    else:
+                        batches = _floor(spark, checkpoint, rows, of)
+                        measured = floor
+                    measured += batches if number else []
     finally:
         if fresh:
             spark.stop()

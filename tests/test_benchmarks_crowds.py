@@ -35,11 +35,13 @@ def test_connections_that_are_refused_are_counted(monkeypatch: pytest.MonkeyPatc
     """The server has room for one and a half of the two crowds."""
     words = ["--demo", "--limit=connections_per_address=off", "--limit=connections=30"]
     monkeypatch.setattr(crowds.Asked, "words", lambda asked: words)
+    (one, _), _ = plan(20, 200.0, 0.5)
+    monkeypatch.setattr(crowds, "plan", lambda *_: ([one], []))
     out = tmp_path / "crowds.json"
     assert main(["--smoke", "--rate", "200", "--out", str(out)]) == 0
-    one = json.loads(out.read_text())["found"][0]
-    assert (one["alone"]["connections_open"], one["silent_refused"]) == (20, 0)
-    assert (one["beside"]["connections_open"], one["beside"]["connections_refused"]) == (10, 10)
+    (told,) = json.loads(out.read_text())["found"]
+    assert (told["alone"]["connections_open"], told["silent_refused"]) == (20, 0)
+    assert (told["beside"]["connections_open"], told["beside"]["connections_refused"]) == (10, 10)
 
 
 def test_a_server_that_does_not_come_up_is_no_measurement(

@@ -111,7 +111,8 @@ def test_without_a_compiler_a_wheel_is_pure_and_one_line_states_the_reason(tmp_p
     assert lines == ["afflux: not compiled, the wheel is pure Python: there is no C compiler (no-such-compiler)"]
 
 
-@compiled_only  # it compiles for 15 s before it fails
+@compiled_only
+@pytest.mark.slow  # it compiles for 15 s before it fails: make rounds
 def test_when_compiling_fails_a_wheel_is_pure_and_the_last_line_reports_it(tmp_path: Path) -> None:
     wheel, told = build(tmp_path, AFFLUX_MYPYC="1", CC="false")
     assert is_pure(wheel)

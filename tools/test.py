@@ -1,13 +1,14 @@
 """Run the parts of ``make test``, three at a time: ``python -m tools.test [PART…]``.
 
-Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in one piece when
-the part ends, and the result of each part at the end. The exit code is 1 when a part has failed. ``ROUNDS`` repeat
-tests on other builds; they run only when they are named.
+Without arguments all ``PARTS`` run, as for ``all``; ``tests`` means those with tests. The output of a part is shown in
+one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
+``ROUNDS`` repeat tests on other builds, or with more examples; they run only when they are named.
 
 Every folder and file of tests belongs to one part: ``rest`` runs what no other part names.
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -37,8 +38,8 @@ FOLDERS = {
         "tests/spark/test_tail.py",
     ],
     "rest": [],
-    "honest": ["tests/honest"],
     "commands": ["tests/cli", "tests/bench"],
+    "honest": ["tests/honest"],
     "drivers": ["tests/aio", "tests/sync"],
     "links": ["tests/transports", "tests/testing", "tests/peers"],
     "inner": ["tests/core", "tests/protocols", "tests/sessions"],
@@ -63,6 +64,7 @@ MARKED = {
 """``inner`` measures coverage. Measured tests take three times as long: those that repeat the same lines are excluded,
 and those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
+LONG = ["--hypothesis-profile=long", "-m", "hypothesis or repetitive", "-o", "timeout=1800"]
 ONCE = "not slow and not spark and not repetitive and not hypothesis"
 
 PARTS = {
@@ -73,10 +75,18 @@ PARTS = {
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
 ROUNDS = {
     "compiled": [["tools/compiled.sh", sys.executable]],
+    "compiled-all": [["tools/compiled.sh", sys.executable, "all"]],
     "optimized": [[sys.executable, "-O", *PYTEST[1:], "-m", ONCE, *FOLDERS["inner"], "tests/aio"]],
+    "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *LONG]],
 }
-"""``optimized`` excludes repetitions and random examples: no source file contains an assert statement or ``__debug__``
-(tests/test_layout.py), so all that ``-O`` can change is what a line does each time it runs."""
+"""``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not.
+``random`` tries twenty times as many random examples, and breaks links at every byte. ``optimized`` excludes
+repetitions and random examples: no source file contains an assert statement or ``__debug__`` (tests/test_layout.py), so
+all that ``-O`` can change is what a line does each time it runs."""
+
+
+LONGER = {"compiled-all", "random"}
+"Rounds that may take four times as long as a part."
 
 
 def rest():
@@ -110,26 +120,27 @@ def run(name):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= quick_start() if name in WITH_SPARK else {}
     with (LOGS / f"{name}.log").open("wb") as log:
-        passed = all(succeeds(command, environment, log) for command in commands(name))
+        longest = LONGEST * 4 if name in LONGER else LONGEST
+        passed = all(succeeds(command, environment, log, longest) for command in commands(name))
     return name, passed, time.monotonic() - since
 
 
-def succeeds(command, environment, log):
-    """Whether this command exits with 0 in time; what it prints goes to the log."""
+def succeeds(command, environment, log, longest):
+    """Whether this command exits with 0 in ``longest`` seconds; what it prints goes to the log."""
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     ) as process:
         try:
-            return process.wait(LONGEST) == 0
+            return process.wait(longest) == 0
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # pytest has faulthandler print the stack of each thread
-            log.write(f"\naborted after {LONGEST} s: {' '.join(command)}\n".encode())
+            log.write(f"\naborted after {longest} s: {' '.join(command)}\n".encode())
             return False
 
 
 def main(names):
     """Run these parts; return the exit code."""
-    names = [part for name in names for part in (TESTS if name == "tests" else [name])]
+    names = [part for name in names for part in {"all": list(PARTS), "tests": TESTS}.get(name, [name])]
     unknown = [name for name in names if name not in PARTS | ROUNDS]
     if unknown:
         print(f"unknown part {', '.join(unknown)}; available: {', '.join(PARTS | ROUNDS)}")
@@ -138,6 +149,7 @@ def main(names):
     LOGS.mkdir(parents=True, exist_ok=True)
     if WITH_SPARK & set(names):
         subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
+    since = time.monotonic()
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
     results = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -146,7 +158,9 @@ def main(names):
             results.append((name, passed, seconds))
             print(f"\n== {name}: {seconds:.0f} s", flush=True)
             print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
-    print("\n== summary")
+    used, whole = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - since
+    busy = (used.ru_utime + used.ru_stime) / whole / (os.cpu_count() or 1)
+    print(f"\n== summary: {whole:.0f} s, in which the processors were busy for {100 * busy:.0f} %")
     for name, passed, seconds in sorted(results, key=lambda result: result[1], reverse=True):
         print(f"{name:10} {seconds:5.0f} s  {'passed' if passed else 'FAILED'}")
     failed = [name for name, passed, _ in results if not passed]

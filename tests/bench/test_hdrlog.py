@@ -20,6 +20,7 @@ from hdrh.log import HistogramLogReader
 from afflux.bench import Histogram, decode, encode
 from afflux.bench.hdrlog import HEADER, line
 from afflux.bench.histogram import HOUR_NS
+from tests.examples import share
 
 
 def recorded(values: list[int]) -> Histogram:
@@ -32,7 +33,7 @@ CHANCE = random.Random(1)
 VALUES = [int(CHANCE.lognormvariate(12, 3)) for _ in range(2000)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=share(0.5))
 @given(st.lists(st.tuples(st.integers(0, HOUR_NS), st.integers(1, 1 << 40)), max_size=30))
 def test_it_reads_what_we_write(values: list[tuple[int, int]]) -> None:
     histogram = Histogram()

@@ -18,6 +18,7 @@ from hdrh.histogram import HdrHistogram
 
 from afflux.bench import Histogram
 from afflux.bench.histogram import HOUR_NS
+from tests.examples import share
 
 PERCENTS = (0.1, 1, 5, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.99, 100)
 LAYOUTS = [(1, HOUR_NS, 3), (1, 10**6, 1), (1, 10**9, 2), (1, 10**6, 4), (7, 10**9, 3), (1000, HOUR_NS, 3)]
@@ -69,7 +70,7 @@ def test_it_counts_as_hdrhistogram_does(shape: str, layout: tuple[int, int, int]
     assert mine.stddev == pytest.approx(other.get_stddev(), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=share(0.5))
 @given(st.lists(st.integers(0, HOUR_NS), min_size=1, max_size=50), st.sampled_from([1, 2, 3]))
 def test_it_counts_any_values_as_hdrhistogram_does(values: list[int], digits: int) -> None:
     compare(values, (1, HOUR_NS, digits))

@@ -6,6 +6,7 @@ import io
 import random
 import ssl
 import zlib
+from functools import cache
 from typing import Any
 
 import pytest
@@ -184,12 +185,15 @@ def test_packets_cut_by_the_snap_length() -> None:
     found = Decoded([packet.cut(54 + 120) for packet in packets])
     assert found.types == ["SETUP"] + ["REQUEST_FNF"] * 9
     assert [made["stream"] for made in found[1:]] == [2 * n + 1 for n in range(9)]
-    assert all("789 bytes are missing" in made["error"]["reason"] for made in found[1:])
+    reasons = [made["error"]["reason"] for made in found[1:]]
+    assert all("789 bytes are missing" in reason for reason in reasons)
+    assert all(reason.endswith("; a snap length cuts packets after 120 bytes of data") for reason in reasons)
 
 
 # -- other content ---------------------------------------------------------------------------------------------------
 
 
+@cache
 def hello() -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     context = ssl.create_default_context()

@@ -14,6 +14,7 @@ from afflux.capture.reassembly import Overlap
 from afflux.core.limits import Limits
 from tests.capture.reading import Collected, Followed, followed
 from tests.capture.writing import ACK, FIN, RST, SYN, Packet, Talk, pcap
+from tests.examples import share
 
 DATA = random.Random(1).randbytes(20_000)
 BOTH = pytest.mark.parametrize("settled", [True, False], ids=["bulk", "single"])
@@ -377,7 +378,7 @@ def faulty(draw: st.DrawFn) -> Faulty:
 
 
 @given(faulty(), st.sampled_from([150, 1_000, 0x8_0000]), st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=share(1))
 def test_every_byte_that_was_captured_is_delivered_in_its_place(made: Faulty, chunk: int, settled: bool) -> None:
     """Delivered bytes and gaps cover the direction exactly; a gap contains every byte that was lost, and where packets
     are whole nothing else."""

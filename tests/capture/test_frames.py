@@ -36,6 +36,7 @@ from afflux.protocols.rsocket_draft.frames import FRAMES as DRAFT
 from afflux.protocols.rsocket_draft.frames import ExtChain
 from tests.capture.writing import Packet, Talk, pcap
 from tests.cli.test_decode import BOTH
+from tests.examples import share
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors"
 FILES = {
@@ -173,7 +174,7 @@ def damage(packets: list[Packet], noise: random.Random) -> None:
 
 @pytest.mark.parametrize("protocol", sorted(DECLARED))
 @given(st.integers(0, 1 << 60), st.booleans(), st.sampled_from([500, 3_000, 0x8_0000]), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=share(0.6))
 def test_any_capture_has_the_records_of_the_decoder(
     protocol: str, seed: int, payload: bool, chunk: int, small: bool
 ) -> None:
@@ -248,7 +249,7 @@ def row_of(made: Record, payload: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("patience", [0, 1 << 60])
 @given(st.sampled_from(sorted(DECLARED)), st.integers(0, 1 << 60), st.booleans())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=share(0.4))
 def test_the_rows_of_arrow_are_the_records(patience: int, protocol: str, seed: int, payload: bool) -> None:
     copying = Boundaries(patience)
     copying.find(b"", np.array([0]), np.array([0]), width=3, own=0, mask=0xFFFFFF, largest=0)

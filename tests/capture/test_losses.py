@@ -215,7 +215,8 @@ def test_what_was_acknowledged_before_it_is_in_the_capture_is_not_lost() -> None
     for number in range(3, len(sent) - 3):
         swapped = [*sent[:number], sent[number + 1], sent[number], *sent[number + 2 :]]
         found = tables(pcap(swapped), stall_s=STALL_S)
-        assert "violations" not in found and found["connections"][0]["lost_bytes"] == 0
+        assert {row["kind"] for row in found.get("violations", [])} <= {"order"}
+        assert found["connections"][0]["lost_bytes"] == 0
         assert brief(found["streams"], "ended", "items_in") == brief(whole["streams"], "ended", "items_in")
 
 
@@ -275,7 +276,7 @@ def test_an_absent_first_answer_has_no_time() -> None:
 def test_a_snap_length_is_named() -> None:
     sent = [one.cut(60) for one in packets([(0, True, SETUP + asks(1)), (0, False, item(1, bytes(99)))])]
     (row,) = tables(pcap(sent))["connections"]
-    assert row["content"] == "mid-stream, not decoded (packets are cut short (snap length))"
+    assert row["content"] == "mid-stream, not decoded (a snap length cuts packets after 6 bytes of data)"
 
 
 def test_a_loss_at_the_border_of_two_files(tmp_path: Path) -> None:

@@ -265,7 +265,15 @@ def test_credit_goes_on_to_the_last_frame(tmp_path: Path) -> None:
     tables.add("credit", stream=5, ts=0.0, n=9, granted=9, used=0, balance=9)
     write(tables, tmp_path / "a.html")
     page = Page(tmp_path / "a.html")
-    assert "items of the server, 7 items sent of 9 granted" in page.text and "No credit" not in page.text
+    title = "Stream 5 prices of Caaaaaaaaaaa : items of the server, 7 items sent of 9 granted"
+    assert title in " ".join(page.text.split()) and "No credit" not in page.text and "the axis ends" not in page.text
+    tables.rows["credit"][0]["granted"] = 29
+    write(tables, tmp_path / "d.html")
+    assert "7 items sent of 29 granted; the axis ends at 28 items" in Page(tmp_path / "d.html").text
+    tables.rows["credit"][0]["granted"] = 28
+    write(tables, tmp_path / "d.html")
+    assert "7 items sent of 28 granted" in Page(tmp_path / "d.html").text
+    assert "the axis ends" not in Page(tmp_path / "d.html").text
     tables.rows["streams"][0]["last"] = tables.rows["credit"][0]["ts"]
     write(tables, tmp_path / "b.html")
     assert "The capture has one grant of each stream, and nothing after it." in Page(tmp_path / "b.html").text

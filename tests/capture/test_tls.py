@@ -26,6 +26,7 @@ from tests.capture.test_oracles import followed_by_tshark, needs_tshark
 from tests.capture.tlspeers import TlsTalk
 from tests.capture.writing import Packet, Talk, block, enhanced, interface, pcap, section
 from tests.cli.test_decode import BOTH
+from tests.examples import share
 from tests.transports.certificates import Certificates
 
 pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
@@ -365,7 +366,7 @@ def test_a_start_in_mid_stream(peers: Peers, version: ssl.TLSVersion) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([V12, V13]), st.integers(1, 900))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=share(0.6))
 def test_damaged_tls_is_a_reason_never_an_exception(
     peers: Peers, seed: int, version: ssl.TLSVersion, size: int
 ) -> None:

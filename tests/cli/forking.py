@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -36,6 +37,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PIPE = subprocess.PIPE
 WARM_UP = ("doctor", "decode --hex 00", "request tcp://127.0.0.1:1", "serve tcp://127.0.0.1:70000 --demo")
 "Commands that import what most others need, and end at once: nothing listens at port 1, and there is no port 70000."
+IMPORTED = (
+    "afflux.bench.load",
+    "afflux.bench.workers",
+    "afflux.capture.proxy",
+    "afflux.transports.ws_client",
+    "uvloop",
+)
+"What some commands import besides, for a fifth of a second or more."
 
 _importer: socket.socket | None = None
 
@@ -171,7 +180,8 @@ def _end(number: int, wanted: int | IO[bytes] | None, far_ends: list[int]) -> tu
 def _file(number: int, descriptor: int | None, text: bool) -> Any:
     if descriptor is None:
         return None
-    return open(descriptor, ("w" if number == 0 else "r") + ("" if text else "b"), -1 if text or number else 0)
+    # What is read of bytes is not read ahead: communicate takes the rest from the descriptor.
+    return open(descriptor, ("w" if number == 0 else "r") + ("" if text else "b"), -1 if text else 0)
 
 
 def _joined(file: Any, read: Mapping[Any, list[bytes]]) -> Any:
@@ -284,6 +294,10 @@ def _main() -> NoReturn:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         for command in WARM_UP:
             cli.main(command.split())
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts no threads, which a forked process would lack
+    for module in IMPORTED:
+        with contextlib.suppress(ImportError):  # an extra
+            importlib.import_module(module)
     words, program = _serve(socket.socket(fileno=int(sys.argv[1])))
     code = cli.main(words) if program is None else _run(program)
     for thread in threading.enumerate():

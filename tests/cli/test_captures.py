@@ -131,6 +131,40 @@ def test_stdin(path: Path) -> None:
     assert [json.loads(line)["type"] for line in ran.stdout.splitlines()] == TYPES
 
 
+def test_the_first_frames(path: Path) -> None:
+    """``--limit`` counts what ``--where`` selects, and reads no further: not to the damage at the end."""
+    path.write_bytes(path.read_bytes()[:-75])
+    found, errors = read("--limit", "2", str(path))
+    assert [made["type"] for made in found] == TYPES[:2]
+    assert errors.endswith("afflux: stopped after 2 frames (--limit); what follows was not read\n")
+    found, errors = read("--limit", "1", "--where", "type == PAYLOAD", "-o", "ndjson", str(path))
+    assert [made["type"] for made in found] == ["PAYLOAD"] and "stopped after 1 frame (" in errors
+    found, errors = read("--limit", "9", str(path), code=1)
+    assert len(found) == 5 and "stopped" not in errors and "truncated" in errors
+    assert len(read("--limit", "1", "--hex", CLIENT.hex())[0]) == 1
+    assert "--limit" in read("--limit", "0", str(path), code=2)[1]
+
+
+def test_a_first_frame_of_the_draft_names_the_option(path: Path) -> None:
+    """RSocket's draft begins as RSocket 1.0 does, and its SETUP is no frame of that."""
+    from afflux.protocols.rsocket_draft import frames as draft
+
+    setup = draft.Setup(data_mime="text/plain", metadata_mime="text/plain").encode(prefixed=True)
+    path.write_bytes(pcap(Talk().whole(setup, SERVER)))
+    found, errors = read(str(path))
+    assert found[0]["protocol"] == "rsocket" and found[0]["error"] is not None
+    hint = "the first frame of a connection cannot be read: if the protocol is rsocket-draft, add -d 7000=rsocket-draft"
+    assert errors.count(hint) == 1
+    rows = map(json.loads, here("inspect", "--table", "violations", str(path)).out.splitlines())
+    (row,) = [row for row in rows if row["kind"] == "malformed"]
+    assert row["expected"].endswith("; if the protocol is rsocket-draft, read the capture with -d 7000=rsocket-draft")
+    found, errors = read("-d", "7000=rsocket-draft", str(path))
+    assert found[0]["error"] is None and "cannot be read" not in errors
+    path.write_bytes(pcap(Talk().whole(CLIENT + prefixed(b"\0\0\0\1\xfc\0"), SERVER)))
+    found, errors = read(str(path))  # a later frame that cannot be read is no reason to doubt the protocol
+    assert found[2]["error"] is not None and "cannot be read" not in errors
+
+
 def test_payload_and_outputs(path: Path) -> None:
     found, _ = read("--payload", "text", str(path))
     assert [made["data"] for made in found[2:]] == ["tick 0", "tick 1", "tick 2"]

@@ -67,6 +67,19 @@ def checked(types: Path, path: Path, *more: str, code: int = 0) -> tuple[list[di
     return [json.loads(line) for line in ran.out.splitlines()], ran.errors
 
 
+def test_packets_that_go_back_in_time_decide_nothing(types: Path, tmp_path: Path) -> None:
+    """The server's packets after all of the client's, as two captures that were appended."""
+    sent = Talk().whole(GOOD, ANSWER)
+    client = [one for one in sent if one.data[34:36] == (40_000).to_bytes(2, "big")]
+    path = tmp_path / "appended.pcap"
+    path.write_bytes(pcap([*client, *(one for one in sent if one not in client)]))
+    (row,), errors = checked(types, path, code=6)
+    assert row["undecided"] == "its packets are not in the order of time"
+    assert "reordercap IN OUT" in errors
+    path.write_bytes(pcap(sent))
+    assert checked(types, path)[0]
+
+
 def test_what_a_capture_lacks_decides_nothing(types: Path, tmp_path: Path) -> None:
     """A break in another connection decides all the same."""
     lossy = Talk().whole(GOOD, ANSWER)

@@ -102,14 +102,38 @@ def shown(capture: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in here("inspect", str(capture)).out.splitlines()]
 
 
+def test_the_first_rows_of_each_table(capture: Path) -> None:
+    every = shown(capture)
+    most = {row["table"]: [one for one in every if one["table"] == row["table"]] for row in every}
+    assert max(map(len, most.values())) == 2
+    for limit in (1, 2):
+        ran = here("inspect", "--limit", str(limit), str(capture))
+        assert [json.loads(line) for line in ran.out.splitlines()] == [
+            row for row in every if row in most[row["table"]][:limit]
+        ]
+    rows = here("inspect", "--limit", "1", "-o", "csv", "--table", "connections", str(capture)).out.splitlines()
+    assert len(rows) == 2
+    assert "--limit applies to rows" in afflux_on_a_terminal("inspect", "--limit", "1", str(capture))
+
+
+def afflux_on_a_terminal(*words: str) -> str:
+    """What the command prints if it fails on a terminal."""
+    main, side = pty.openpty()
+    ran = subprocess.run([sys.executable, "-m", "afflux", *words], stdout=side, stderr=subprocess.PIPE, check=False)
+    os.close(side)
+    os.close(main)
+    assert ran.returncode == 2
+    return ran.stderr.decode()
+
+
 @pytest.mark.parametrize("command", ["inspect", "decode"])
 def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path, command: str) -> None:
     whole = capture.read_bytes()
-    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first"
+    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first, with {} -d"
     for data, text in (
         (b"", "the file is empty"),
-        (lzma.compress(whole), compressed.format("xz")),
-        (bz2.compress(whole), compressed.format("bzip2")),
+        (lzma.compress(whole), compressed.format("xz", "xz")),
+        (bz2.compress(whole), compressed.format("bzip2", "bzip2")),
         (pcapng(packets(SAID))[:10], "a pcapng file begins with 28 bytes, and this one has 10"),
         (pcapng(packets(SAID))[:8] + bytes(20), "the byte-order magic of the first section is 00000000"),
     ):
@@ -244,6 +268,15 @@ def partial(capture: Path, tmp_path: Path) -> Path:
     return tmp_path / "partial"
 
 
+def test_a_table_without_files_is_absent(partial: Path) -> None:
+    for name in ("stalls", "violations"):
+        (partial / name).mkdir()
+    (partial / "stalls" / "_SUCCESS").touch()
+    ran = here("inspect", str(partial))
+    assert (ran.code, ran.errors) == (0, "afflux: not in these tables: connections, stalls, violations\n")
+    assert "needs the table violations" in here("inspect", "--strict", str(partial)).errors
+
+
 def test_absent_tables_are_named_and_not_counted(partial: Path, tmp_path: Path) -> None:
     text = on_a_terminal("inspect", str(partial))
     assert "  1 stream, 7 frames\n  not in these tables: connections, stalls, violations\n" in text
@@ -347,7 +380,7 @@ def test_losses_come_first_and_strict_counts_them(tmp_path: Path) -> None:
     lines = on_a_terminal("inspect", str(path)).splitlines()
     assert lines[2].split()[:3] == ["lost", str(2 * len(item(1)) + len(complete(1))), "B"]
     assert "  no broken rules" in lines
-    assert lines.index("Not whole in the capture, the first ones") < lines.index("Stalls, the longest first")
+    assert lines.index("Problems of the capture, the first ones") < lines.index("Stalls, the longest first")
     ran = afflux(["inspect", "--strict", str(path)])
     assert (ran.returncode, ran.stderr.strip()) == (5, "afflux: broken rules: 0; frames that are not whole: 1")
 

@@ -143,8 +143,9 @@ def test_progress_shows_while_no_server_answers() -> None:
     """A socket listens, and no program reads from it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
-        ran = afflux(["bench", uri, "-n", "1", "--timeout", "100ms"])
-        quiet = here("bench", uri, "-q", "-n", "1", "--timeout", "100ms")
+        words = ["bench", uri, "-n", "1", "--timeout", "100ms", "--connect-timeout", "1500ms"]
+        ran = afflux(words)
+        quiet = here(*words, "-q")
     assert re.match(r"afflux: connecting  [12] s  0%  0 open  0 refused\n", ran.stderr)
     assert "connecting" not in quiet.errors
 

@@ -127,7 +127,10 @@ USAGE = {
     "demo --out file": f"--out: 'file' {DIRECTORY}",
     "decode folder": "'folder' is a directory, not a file",
     "decode nope": "file 'nope' not found; hexadecimal bytes require --hex",
-    "inspect /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
+    "inspect /dev/null": (
+        "'/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it as standard input: "
+        "afflux inspect - < /dev/null"
+    ),
     "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
     "check folder": "'folder' is a directory, not a file",
     "journal file": "'file' is a file, not a directory",

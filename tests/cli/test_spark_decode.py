@@ -102,14 +102,22 @@ def packed(ours: bytes, *theirs: bytes) -> bytes:
 def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tmp_path: Path) -> None:
     xz = capture.with_name("two.pcap.xz")
     xz.write_bytes(lzma.compress(capture.read_bytes()))
+    reason = "compressed with xz, and only gzip and zstd are read: decompress it first, with xz -d"
     for where in (capture.parent, capture.parent / "*"):
         ran = decode(str(where), "--out", str(tmp_path / "out"))
         assert (ran.code, ran.errors.count("\n")) == (0, 1)
-        told = f"  passed over {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+        told = f"  passed over {xz}: {reason}\n"
         assert ran.errors.endswith(told)
     ran = decode(str(xz), "--out", str(tmp_path / "out"))
-    told = f"afflux: {xz}: compressed with xz, and only gzip and zstd are read: decompress it first\n"
+    told = f"afflux: {xz}: {reason}\n"
     assert (ran.code, ran.out, ran.errors) == (1, "", told)
+
+
+def test_a_pipe_is_refused(capture: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = decode(str(tmp_path / "pipe"), "--out", str(tmp_path / "out"))
+    text = "is a device or a pipe, not a regular file: captures are read more than once, so write it to a file first"
+    assert (ran.code, ran.out, ran.errors) == (1, "", f"afflux: {tmp_path / 'pipe'} {text}\n")
 
 
 def test_a_damaged_capture_is_a_row(capture: Path, tmp_path: Path) -> None:
@@ -136,7 +144,9 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
     rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
     found = {row["file"]: row for row in rows if row["kind"] == "damaged"}
     assert ran.code == 0 and found.keys() == reasons.keys()
-    assert len(ran.errors.splitlines()) == len(reasons)
+    assert len(ran.errors.splitlines()) == len(reasons) + 1
+    log = capture.with_name("log.gz")
+    assert f"  passed over {log}: not a pcap or pcapng file: its first bytes are 74 65 78 74\n" in ran.errors
     for name, reason in reasons.items():
         row = found[name]
         assert (row["rule"], row["file_offset"]) == ("unreadable", 0) and row["reason"].startswith(reason)
@@ -145,7 +155,7 @@ def test_captures_of_which_nothing_can_be_read_are_rows(capture: Path, tmp_path:
 
 
 def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Path) -> None:
-    """``file_offset`` belongs to damaged files; connections that are encrypted are no violations."""
+    """Each row has a file and an offset; the rule of a connection says whether it is encrypted."""
     hello = bytes.fromhex("16030100050100000100")
     packets = Talk(client=("10.0.0.3", 40_000)).whole(b"\xff" * 3000, b"", 300)
     mixed = capture.with_name("mixed.pcap")
@@ -155,10 +165,16 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
     rows = pq.read_table(tmp_path / "out" / "violations").to_pylist()
     assert {row["kind"] for row in rows} >= {"damaged", "undecoded"}
     assert {row["file"] for row in rows} == {str(mixed)}
-    assert all((row["file_offset"] is not None) == (row["kind"] == "damaged") for row in rows)
+    data = mixed.read_bytes()
     contents = {row["conn"]: row["content"] for row in pq.read_table(tmp_path / "out" / "connections").to_pylist()}
-    encrypted = {conn for conn, content in contents.items() if content.startswith("encrypted")}
-    assert encrypted and not encrypted & {row["conn"] for row in rows}
+    found = {contents[row["conn"]].partition(" ")[0]: row for row in rows if row["kind"] == "undecoded"}
+    assert found.keys() == {"encrypted", "mid-stream,"}
+    assert (found["encrypted"]["rule"], found["encrypted"]["packet"]) == ("encrypted", len(packets) - 8 + 4)
+    at = [found[name]["file_offset"] for name in ("encrypted", "mid-stream,")]
+    assert data[at[0] : at[0] + len(hello)] == hello and data[at[1] - 1 : at[1] + 300] != data[at[1] : at[1] + 301]
+    assert data[at[1] : at[1] + 300] == b"\xff" * 300
+    assert "--keylog FILE" in found["encrypted"]["expected"]
+    assert (found["mid-stream,"]["rule"], found["mid-stream,"]["packet"]) == ("undecoded", 1)
 
 
 @pytest.mark.parametrize(

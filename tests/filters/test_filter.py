@@ -20,6 +20,7 @@ from afflux.filters.grammar import MOST_CHARACTERS, MOST_DEPTH
 from afflux.filters.nodes import Node
 from afflux.filters.patterns import for_java, for_python, quoted
 from afflux.protocols.registry import PROTOCOLS, frames_of
+from tests.examples import share
 from tests.filters.tables import SCHEMA, table_of
 from tests.strategies.filters import nodes, records
 
@@ -178,7 +179,7 @@ def test_every_column_of_a_record_is_known_and_every_field_has_one_type() -> Non
 
 
 @given(st.lists(records(), min_size=1, max_size=12), st.lists(nodes(), min_size=1, max_size=5))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share(0.8), deadline=None)
 def test_a_table_and_its_records_are_selected_alike(found: list[dict[str, Any]], trees: list[Node]) -> None:
     table = table_of(found)
     for tree in trees:

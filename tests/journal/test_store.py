@@ -26,6 +26,7 @@ from afflux.journal.errors import (
 )
 from afflux.journal.retention import Retention
 from afflux.journal.store import Journal
+from tests.examples import share
 
 MI = 1 << 20
 
@@ -92,7 +93,7 @@ items = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(0.4), deadline=None)
 @given(
     batches=st.lists(st.tuples(items, st.booleans()), max_size=8),
     block_bytes=st.integers(1, 300),

@@ -22,8 +22,6 @@ from tests.spark.starting import quick_start
 HERE = Path(__file__).parent
 PATIENCE_S = 90
 QUICK = {
-    # A JVM that starts sooner and runs slower: tests mostly start.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",

@@ -20,14 +20,16 @@ from afflux.spark.session import java_home
 __all__ = ["quick_start", "spark_home"]
 
 HOME = Path(__file__).parents[2] / "build" / "spark-home"
-OPTIONS = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Xlog:disable"
+OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # it starts sooner and runs slower: tests mostly start
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Xlog:disable"
+)
 QUERIES = """
 import sys
 from pyspark.sql import functions as f
 from afflux.spark.session import build
 
-options = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-spark = build("classes", **options, **{"spark.sql.shuffle.partitions": "2"})
+spark = build("classes", **{"spark.sql.shuffle.partitions": "2"})
 table, out, marks = (f"{sys.argv[1]}/{name}" for name in ("table", "out", "marks"))
 rows = spark.range(1000).selectExpr("id", "timestamp_seconds(id) AS at", "CAST(id AS STRING) AS data")
 rows.mapInArrow(lambda batches: batches, rows.schema).write.parquet(table)
@@ -46,8 +48,13 @@ java.wait()
 
 
 def quick_start() -> dict[str, str]:
-    """The environment of a driver that starts sooner. Its JVM does not verify the classes of Spark's jars."""
-    return {"SPARK_HOME": spark_home(), "SPARK_SUBMIT_OPTS": f"{OPTIONS} -XX:SharedArchiveFile={archive()}"}
+    """The environment of a driver that starts sooner. Its JVM does not verify the classes of Spark's jars. A small JVM
+    makes its command line."""
+    return {
+        "SPARK_HOME": spark_home(),
+        "SPARK_SUBMIT_OPTS": f"{OPTIONS} -XX:SharedArchiveFile={archive()}",
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
 
 
 def spark_home() -> str:

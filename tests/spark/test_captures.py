@@ -24,6 +24,8 @@ from afflux.capture.schemas import TABLES  # noqa: E402
 from afflux.capture.units import Decoding  # noqa: E402
 from afflux.cli.examples import EXAMPLES  # noqa: E402
 from afflux.spark.capturejob import DecodeFailed, decode  # noqa: E402
+from afflux.spark.captureoptions import CaptureOptions  # noqa: E402
+from afflux.spark.captures import CaptureStreamReader  # noqa: E402
 from tests.capture.test_decoding import CLIENT, SERVER  # noqa: E402
 from tests.capture.writing import Talk, pcap, pcapng  # noqa: E402
 from tests.cli.running import here  # noqa: E402
@@ -244,6 +246,39 @@ def test_files_that_arrive_are_read_once_also_after_a_restart(spark: Any, captur
         expected.append(f"{number}.pcap")
         count = spark.read.parquet(str(tmp_path / "table")).count()
         assert count == 81 * len(expected)
+
+
+def test_packets_that_go_back_in_time_are_told_whatever_the_tables(spark: Any, tmp_path: Path) -> None:
+    sent = [packet for n in range(3) for packet in Talk(("10.0.0.1", 1_000 + n)).whole(CLIENT, SERVER, 200)]
+    path, late = tmp_path / "a.pcap", [*sent[30:], *sent[:30]]  # the second half of the middle connection comes first
+    path.write_bytes(pcap(late))
+    said: list[str] = []
+    decode(spark, [str(path)], str(tmp_path / "out"), Decoding(tables=("streams",)), said.append)
+    (warned,) = [text for text in said if text.startswith("warning: ")]
+    assert f"packets of 1 connection go back in time, the first is packet {len(sent) - 9} of {path}: " in warned
+    assert sorted(os.listdir(tmp_path / "out")) == [MARK, "streams"]
+
+
+def test_a_file_that_arrives_and_cannot_be_read_is_a_row(tmp_path: Path) -> None:
+    """As in a batch: also if no other file arrives with it. What is no capture has none."""
+    given = {"path": str(tmp_path), "table": "violations", "settleSeconds": "0.001"}
+    reader = CaptureStreamReader(CaptureOptions.parse(given))
+    start = reader.initialOffset()
+    for names in (("a.pcap", "b.pcap"), ("c.pcap", "notes.txt")):
+        for name in names:
+            (tmp_path / name).write_bytes(pcap(Talk().whole(CLIENT, SERVER)) if name == "a.pcap" else b"text")
+            os.utime(tmp_path / name, (1, 1))
+        end = reader.latestOffset(start)
+        found = [
+            row
+            for partition in reader.partitions(start, end)
+            for batch in reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+        assert [(row["kind"], row["rule"], row["file"]) for row in found] == [
+            ("damaged", "unreadable", str(tmp_path / name)) for name in names if name in ("b.pcap", "c.pcap")
+        ]
+        start = end
 
 
 @pytest.mark.slow

@@ -16,13 +16,14 @@ from chaos.ledger import Ledger, count_read, count_written
 from chaos.page import PAGE, RESULTS, rewritten
 
 ROOT = Path(__file__).parents[2]
-ROWS = 20_000
+ROWS = 10_000
+BATCHES = 5
 
 
 @pytest.fixture(scope="module")
 def told() -> str:
     """What the twelve cells print."""
-    command = [sys.executable, "-m", "chaos", "--smoke", "--rows", str(ROWS)]
+    command = [sys.executable, "-m", "chaos", "--smoke", "--rows", str(ROWS), "--batches", str(BATCHES)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,10 @@ from afflux.capture.output import write_tables  # noqa: E402
 from afflux.capture.schemas import TABLES  # noqa: E402
 from tests.capture.test_decoding import CLIENT, SERVER  # noqa: E402
 from tests.capture.writing import Talk, pcap  # noqa: E402
+from tests.spark.starting import quick_start  # noqa: E402
+
+OPTIONS = "SPARK_SUBMIT_OPTS"
+"The variable with the options of JVMs."
 
 
 def rows(directory: Path) -> dict[str, list[str]]:
@@ -31,11 +36,14 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pcap([packet for talk in talks for packet in talk.whole(CLIENT, SERVER, 300)]))
     out, here = tmp_path / "out", tmp_path / "here"
     write_tables([str(tmp_path / "a.pcap")], str(here))
-    write_tables([str(tmp_path / "a.pcap")], str(out))
+    shutil.copytree(here, out)
     before = sorted(out.rglob("*"))
-    words = ["spark", "decode", str(tmp_path / "a.pcap"), "--out", str(out), "--master", "local-cluster[2,1,2048]"]
-    command = [sys.executable, "-m", "afflux", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, text=True) as driver:
+    words = ["spark", "decode", str(tmp_path / "a.pcap"), "--out", str(out)]
+    command = [sys.executable, "-m", "afflux", *words, "--master"]
+    environment = os.environ | quick_start()
+    with subprocess.Popen(
+        [*command, "local[2]"], env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
+    ) as driver:
         assert driver.stderr is not None
         for line in driver.stderr:
             if "captures," in line:  # the plan is made, and the tasks begin
@@ -43,7 +51,8 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
         os.killpg(driver.pid, signal.SIGKILL)
     assert sorted(out.rglob("*")) == before
     assert any(path.name.startswith(".out.tmp-") for path in tmp_path.iterdir())
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    executors = ["local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={environment[OPTIONS]}"]
+    done = subprocess.run([*command, *executors], env=environment, check=True, capture_output=True, text=True)
     assert json.loads(done.stdout)["rows"]["frames"] == 4 * 81
     assert rows(out) == rows(here)
     assert not any(path.name.startswith(".out.tmp-") for path in tmp_path.iterdir())

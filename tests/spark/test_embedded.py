@@ -299,7 +299,7 @@ def test_bytes_need_a_framing(start: Start) -> None:
 def test_a_driver_is_killed_with_its_relay_and_nothing_is_lost(spark: Any, tmp_path: Path) -> None:
     """SIGKILL of the driver's Python and JVM, and so of the reader with its relay. Another driver continues, is
     stopped, and started again."""
-    data = asked(count=2000, open=True, every_ms=1)
+    data = asked(count=2000, open=True, every_ms=5)
     with running(tmp_path / "journals") as uri:
         command = [sys.executable, "-m", "tests.spark.embedded", uri, data, str(tmp_path)]
         with subprocess.Popen(

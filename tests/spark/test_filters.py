@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession, functions
 
 from afflux.filters import Filter
 from afflux.filters.nodes import Node
+from tests.examples import share
 from tests.filters.tables import table_of
 from tests.strategies.filters import nodes, records
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 @given(st.lists(records(), min_size=5, max_size=40), st.lists(nodes(), min_size=20, max_size=60))
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share(0.12), deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_dataframe_and_its_records_are_selected_alike(
     spark: SparkSession, found: list[dict[str, Any]], trees: list[Node]
 ) -> None:

@@ -13,14 +13,12 @@ import pytest
 
 from tests.cli.running import Server
 from tests.pages import Reader, blurred
-from tests.test_docs import PROGRAMS, SESSIONS, Program
+from tests.test_docs import MADE, PROGRAMS, SESSIONS, Program
 
 PAGES: dict[str, list[Program]] = {}
 for each in PROGRAMS:
     if each.needs == "spark":
         PAGES.setdefault(each.name.partition(":")[0], []).append(each)
-MADE = "docs/how-to/capture-tables.md"
-"Its programs read what its commands have made."
 
 
 @pytest.fixture(scope="module")

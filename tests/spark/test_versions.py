@@ -36,7 +36,7 @@ def test_this_is_the_version_that_is_tried(spark: Any) -> None:
 
 def test_a_query_continues_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     """The server has more items at the second start."""
-    options = {"pollTimeoutMs": 200, "maxRowsPerBatch": 300, "requestData": asked(count=ROWS, open=True, every_ms=1)}
+    options = {"pollTimeoutMs": 200, "maxRowsPerBatch": 300, "requestData": asked(count=ROWS, open=True, every_ms=10)}
     ends = []
     with running(tmp_path / "journals") as uri:
         for _ in range(2):
@@ -44,13 +44,13 @@ def test_a_query_continues_from_its_checkpoint(spark: Any, tmp_path: Path) -> No
             progress = [each for each in query.recentProgress if each["numInputRows"]]
             assert progress and all(VERSION < (4, 2) or each["numInputRows"] <= 300 for each in progress)
             ends.append(spark.read.parquet(str(tmp_path / "table")).count())
-    assert ends[1] > ends[0] >= ROWS
+    assert ends[1] > ends[0] > 0
     rows = spark.read.parquet(str(tmp_path / "table")).orderBy("offset").collect()
     assert [(row.offset, bytes(row.data)) for row in rows] == [(n, item(None, n, 16)) for n in range(ends[1])]
 
 
 def test_the_latest_items_are_all_that_follow_the_start(spark: Any, tmp_path: Path) -> None:
-    data = asked(count=ROWS, open=True, every_ms=1)
+    data = asked(count=ROWS, open=True, every_ms=10)
     with running(tmp_path / "journals") as uri:
         options = {"uri": uri, "requestData": data, "pollTimeoutMs": 50}
         before = spark.read.format("afflux").options(**options).load().count()

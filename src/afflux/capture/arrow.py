@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from afflux.capture import arrays
 from afflux.capture.frames import NONE, NUMBERS, Frames
 from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.packets import NO_TIME, Ints
@@ -20,7 +21,6 @@ from afflux.capture.schemas import schema
 
 __all__ = ["batch"]
 
-_FLAGS = pa.list_(pa.string())
 _PAIRS = 0x1_0000
 "Types with flags that are found by their number; more are sorted."
 _ERROR = pa.struct([("rule", pa.string()), ("reason", pa.string())])
@@ -38,11 +38,11 @@ def batch(
     boundaries: Boundaries = SHARED,
 ) -> pa.RecordBatch:
     """Return the rows; see ``Frames.arrow``. ``boundaries`` copies payloads."""
-    count, words = len(frames), _coded if dictionaries else _taken
+    count, words = len(frames), _coded if dictionaries else _shown
     kinds = frames.kinds.rows
     columns: dict[str, pa.Array] = {
         "conn": words([one.connection.id for one in frames.conversations], frames.conn),
-        "ts": _numbers(frames.time // 1_000, frames.time != NO_TIME, _TIME),
+        "ts": arrays.numbers(frames.time // 1_000, frames.time != NO_TIME, _TIME),
         "dir": words(["<", ">"], frames.client),
         "protocol": words([kind.protocol for kind in kinds], frames.kind),
         "type": words([kind.name for kind in kinds], frames.kind),
@@ -50,11 +50,11 @@ def batch(
         "error": _errors(frames.errors, count),
         "fields": words(*_distinct(frames.fields, count, "{}", _json)),
         "file": words(*_files(frames, file, earlier)),
-        "packet": pa.nulls(count, pa.int64()) if numbers is None else _numbers(numbers, numbers > 0, pa.int64()),
+        "packet": pa.nulls(count, pa.int64()) if numbers is None else arrays.numbers(numbers, numbers > 0),
     }
     for name in NUMBERS:
         values: Ints = getattr(frames, name)
-        columns[name] = _numbers(values, values != NONE, pa.int64())
+        columns[name] = arrays.numbers(values, values != NONE)
     if payload:
         if frames.payloads is None:
             raise ValueError("the payloads of these frames were not kept: FrameBatches(..., payload=True)")
@@ -77,30 +77,20 @@ def _files(frames: Frames, file: str | None, earlier: Sequence[str]) -> tuple[li
     return list(names), found
 
 
-def _valid(present: npt.NDArray[np.bool_]) -> pa.Buffer | None:
-    """Return the bitmap of the values that are present; None if all are."""
-    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
-
-
-def _numbers(values: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
-    buffers = [_valid(present), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(kind, len(values), buffers)
-
-
 def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
     """Return the words with these numbers, as a dictionary array. Its dictionary has no nulls, which pyarrow could
     neither unify nor write as Parquet: rows without a word have no number."""
     codes = np.ascontiguousarray(rows, np.int32)
     missing = [number for number, word in enumerate(words) if word is None]
-    valid = _valid(~np.isin(codes, missing)) if missing else None
+    valid = arrays.valid(~np.isin(codes, missing)) if missing else None
     numbers = pa.Array.from_buffers(pa.int32(), len(codes), [valid, pa.py_buffer(codes)])
-    known = pa.array(["" if word is None else word for word in words], pa.string())
+    known = arrays.texts(["" if word is None else word for word in words])
     return pa.DictionaryArray.from_arrays(numbers, known, safe=False)
 
 
-def _taken(words: list[Any], rows: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
+def _shown(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
     """Return the words with these numbers."""
-    return pa.array(words, pa.string() if kind is None else kind).take(pa.array(rows.astype(np.int64, copy=False)))
+    return arrays.taken(arrays.texts(words), rows)
 
 
 def _flags(frames: Frames) -> pa.Array:
@@ -116,14 +106,19 @@ def _flags(frames: Frames) -> pa.Array:
     else:
         used, places = np.unique(pairs, return_inverse=True)
     words = [frames.kinds[pair >> width].letters(pair & (1 << width) - 1) for pair in used.tolist()]
-    return _taken(words, places, _FLAGS)
+    ends: npt.NDArray[np.int32] = np.zeros(len(words) + 1, np.int32)
+    np.cumsum([len(letters) for letters in words], out=ends[1:])
+    letters = arrays.texts([letter for found in words for letter in found])
+    offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
+    return arrays.taken(pa.ListArray.from_arrays(offsets, letters), places)
 
 
 def _errors(found: dict[int, tuple[str, str]], count: int) -> pa.Array:
     if not found:
         return pa.nulls(count, _ERROR)
-    words, places = _distinct(found, count, None, lambda one: {"rule": one[0], "reason": one[1]})
-    return _taken(words, places, _ERROR)
+    words, places = _distinct(found, count, ("", ""), lambda one: one)
+    columns = [arrays.texts([word[number] for word in words]) for number in range(2)]
+    return arrays.taken(pa.StructArray.from_arrays(columns, fields=list(_ERROR)), np.where(places, places, NONE))
 
 
 def _distinct(found: dict[int, Any], count: int, default: Any, shown: Callable[[Any], Any]) -> tuple[list[Any], Ints]:
@@ -152,5 +147,5 @@ def _binary(block: bytes, at: Ints, sizes: Ints, boundaries: Boundaries) -> pa.A
     if total > 0x7FFF_FFFF:
         raise OverflowError(f"the payloads of one batch have {total} bytes: at most 2147483647 fit")
     data = boundaries.pieces(block, at, sizes, total)
-    buffers = [_valid(present), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    buffers = [arrays.valid(present), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(at), buffers)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
 from afflux.capture.flows import Connection
+from afflux.capture.reassembly import cut_short
 from afflux.capture.secrets import Secrets
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.websocket import Head, Messages, head_of
@@ -79,7 +80,6 @@ class Settings:
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] = field(default_factory=list)
     "The conversations with frames that were recognized since the last batch."
-
     recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
     "What beginnings of connections were recognized as."
 
@@ -131,7 +131,7 @@ class Event(NamedTuple):
     data: bytes | int | str | None
     "The next bytes, the number of bytes that are missing, why the rest cannot be decrypted, or None for the end."
     start: int
-    "The position of the bytes, for ``ends``."
+    "The position of the bytes, for ``ends``; of missing bytes ``Counts.kept``."
     ends: Sequence[int]
     "See ``flows.Consumer``; one 0 for bytes of one packet."
     packets: Sequence[int]
@@ -143,7 +143,7 @@ class Conversation:
 
     __slots__ = (
         "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
-        "connection", "content", "detail", "frames", "idle", "protocol", "security", "settings", "settled",
+        "connection", "content", "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -155,6 +155,8 @@ class Conversation:
         self.detail = ""
         "More about the content: the candidates, or what TLS shows."
         self.protocol: ProtocolEntry | None = None
+        self.others: tuple[ProtocolEntry, ...] = ()
+        "The protocols with the same first bytes that are never guessed."
         self.client: bool | None = None
         "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
@@ -217,13 +219,12 @@ class Conversation:
             self.security.lose(rising, size)
             self._undecrypted(packet)
             return
+        kept = self.connection.halves[rising].counts.kept
         if not self.settled:
-            cut = self.connection.halves[rising].counts.cut
-            self._other(Content.MID_STREAM, "packets are cut short (snap length)" if cut else "first bytes are missing")
+            self._other(Content.MID_STREAM, cut_short(kept) or "first bytes are missing")
             return
-        side = self._sides.get(rising)
-        if side is not None:
-            self._event(Event(self, rising, side, size, 0, (0,), (packet,)))
+        if (side := self._sides.get(rising)) is not None:
+            self._event(Event(self, rising, side, size, kept, (0,), (packet,)))
 
     def end(self, rising: bool, packet: int) -> None:
         """See Consumer."""
@@ -270,7 +271,7 @@ class Conversation:
             self.settings.buffered -= before
             self._emit(rising, side.stop(data, "lost"), 0, ends, packets)
         elif isinstance(data, int):
-            self._emit(rising, _ruled(side.lose(data), "lost"), 0, ends, packets)
+            self._emit(rising, _ruled(side.lose(data), "lost", cut_short(start)), 0, ends, packets)
             self.settings.buffered += side.buffered - before
         else:
             self._emit(rising, side.feed(data), start, ends, packets)
@@ -304,11 +305,11 @@ class Conversation:
         What may be TLS or HTTP is looked at more closely (see ``_decide``)."""
         if rising is not self.connection.opener or self.settings.ports or data[0] in _OTHERS:
             return False
-        protocol = self.settings.recognize(data, True).protocol
-        if protocol is None:
+        result = self.settings.recognize(data, True)
+        if result.protocol is None:
             return False
         self._first.append((rising, data, packet, self.settings.batch))
-        self._settle(protocol, rising)
+        self._settle(result.protocol, rising, result.candidates)
         return True
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
@@ -365,7 +366,7 @@ class Conversation:
         for rising, client in self._roles():
             result = self.settings.recognize(self._starts[rising], client)
             if result.protocol is not None and (client or final or opener is None or opener in self._starts):
-                self._settle(forced or result.protocol, rising if client else not rising)
+                self._settle(forced or result.protocol, rising if client else not rising, result.candidates)
                 return
             more |= result.more or result.protocol is not None
             if client and opener is not None and not (more or result.candidates):
@@ -415,13 +416,14 @@ class Conversation:
         self._first, self._starts, self._probe = [], {}, None
         self.settings.count(self)
 
-    def _settle(self, protocol: ProtocolEntry, client: bool) -> None:
-        """Decode the connection as a protocol, from its first byte."""
+    def _settle(self, protocol: ProtocolEntry, client: bool, candidates: Sequence[ProtocolEntry] = ()) -> None:
+        """Decode the connection as a protocol, from its first byte. ``candidates``: see ``Recognition``."""
         make = protocol.dissector
         if make is None:
             self._other(Content.OTHER, protocol.name)
             return
         self.content, self.protocol, self.client = Content.FRAMES, protocol, client
+        self.others = tuple(entry for entry in candidates if entry is not protocol and entry.unguessed)
         payload, limits = self.settings.payload, self.settings.limits
         for rising in (False, True):
             self._sides[rising] = PlainSide(make(rising is client, payload), limits)
@@ -491,8 +493,8 @@ class Conversation:
         return found
 
 
-def _ruled(placed: Iterable[Placed], rule: str) -> Iterator[Placed]:
+def _ruled(placed: Iterable[Placed], rule: str, why: str = "") -> Iterator[Placed]:
     """Yield records of frames that are not whole, with a word in place of the rule: nobody has broken it."""
     for position, made in placed:
-        made["error"]["rule"] = rule
+        made["error"] = {"rule": rule, "reason": "; ".join(filter(None, (made["error"]["reason"], why)))}
         yield position, made

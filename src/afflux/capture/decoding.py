@@ -7,16 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from afflux.capture.conversation import Content, Conversation, Settings
 from afflux.capture.flows import Flows
 from afflux.capture.network import Network
+from afflux.capture.order import Order
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.segments import segments
 from afflux.capture.times import timestamp
+from afflux.capture.wording import instead
 from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 
 __all__ = ["Decoder"]
+
+_MOST_HINTS = 64
 
 
 class Decoder:
@@ -52,6 +56,10 @@ class Decoder:
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
         self.network = Network(capture.limits)
+        self.hints: set[str] = set()
+        "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
+        self.order = Order(capture.limits)
+        "The packets that are not in the order of time."
         self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
 
     @property
@@ -70,11 +78,13 @@ class Decoder:
         last: list[int] = []
         for packets in self.capture:
             self.flows.take(packets, segments(packets, self.network, checksums=self._checksums))
+            self.order.take(self.flows)
             time = self.flows.packets.time.tolist() if self._settings.found else [int(packets.time[-1])]
             yield from self._records(time)
             last = [int(packets.time[-1])]
         self.network.end()
         if self.flows.rest():
+            self.order.take(self.flows)
             yield from self._records(self.flows.packets.time.tolist())
         self.flows.end()
         yield from self._records(last)
@@ -84,6 +94,8 @@ class Decoder:
         found = self._settings.taken()
         found.sort(key=lambda one: len(time) if one[0] < 0 else one[0])
         for packet, conversation, made in found:
+            if made["error"] is not None and len(self.hints) < _MOST_HINTS:
+                self.hints.update(filter(None, [instead(conversation, made["type"])]))
             made["ts"] = timestamp(time[packet]) if time else None
             made["conn"] = conversation.connection.id
             yield made

@@ -143,7 +143,7 @@ class Delivering:
     def _lose(self, key: Key, entry: Entry | None, rising: bool, size: int, row: tuple[int, ...]) -> Connection:
         """Bytes before a segment are lost; return the connection."""
         flows = self._flows
-        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, row[0])
+        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, row[0], row[1])
         half = connection.halves[rising]
         before = half.size
         flows.hand_over(connection, rising, half.lose(size), row[1])
@@ -246,7 +246,7 @@ class Delivering:
                 entry.closed |= bool(flags & RST)
             return entry
         flows = self._flows
-        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, time)
+        connection = entry if isinstance(entry, Connection) else flows.open(key, entry, time, packet)
         half, other = connection.halves[rising], connection.halves[not rising]
         if half.expected < 0:
             half.begin(seq, synced=False)

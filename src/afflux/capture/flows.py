@@ -70,6 +70,8 @@ class Flows:
         "The pair of ends of each segment of the last batch, as an index of ``keys``."
         self.keys: list[Key] = []
         "The pairs of ends in the last batch."
+        self.opened = -1
+        "The packet with which the newest connection has begun to have data, -1 for none."
         self.connections = 0
         "Connections seen."
         self.dropped = 0
@@ -181,8 +183,10 @@ class Flows:
         opening.initial[rising] = seq
         return opening
 
-    def open(self, key: Key, opening: Opening | None, time: int) -> Connection:
-        """Begin a connection, whose SYNs were noted in ``opening`` if the capture has them."""
+    def open(self, key: Key, opening: Opening | None, time: int, packet: int) -> Connection:
+        """Begin a connection, whose SYNs were noted in ``opening`` if the capture has them. ``packet`` is the first one
+        with data, -1 for none."""
+        self.opened = packet
         halves = {rising: Half(self.limits, self._overlap) for rising in (False, True)}
         if opening is None:
             self.connections += 1

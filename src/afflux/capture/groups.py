@@ -215,7 +215,8 @@ def _batch(index: FileIndex, files: dict[bool, int], rows: Columns) -> Batch:
     )  # fmt: skip
     segments = Segments(
         block=block, index=count, low=low, high=high, rising=flags & RISING != 0, seq=rows["seq"].astype(np.int64),
-        ack=rows["ack"].astype(np.int64), flags=flags & ~RISING, at=at, size=size, cut=rows["cut"].astype(np.int64),
+        ack=rows["ack"].astype(np.int64), flags=flags & ~RISING, at=at,
+        position=np.where(rows["at"] < _BLOB, rows["at"], -1), size=size, cut=rows["cut"].astype(np.int64),
         **{name: rows[name].astype(np.int64) for name in ("window", "scale", "mss")},
     )  # fmt: skip
     return Batch(index.path, packets, segments)

@@ -170,4 +170,6 @@ HELD: Final = 15
 MISSED: Final = 17
 """1 if the receiver has acknowledged more than the capture has so far; 2 if the capture has no packet of the server, 4
 if it has none of the client."""
+DOUBTED: Final = 7
+"All of these: for a connection whose packets are not in the order of time, of which nothing can be concluded."
 FRAME_WIDTH: Final = 18

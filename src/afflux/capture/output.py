@@ -18,12 +18,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from afflux.capture.order import warning
 from afflux.capture.places import captures_in
 from afflux.capture.schemas import TABLES
 from afflux.capture.scratch import replace_directory, scratch, sweep
@@ -62,6 +63,10 @@ class Attempt:
     directory: str
     rows: dict[str, int]
     "Rows by table."
+    disordered: int = 0
+    "Connections whose packets are not in the order of time."
+    late: tuple[str, int] = ("", 0)
+    "The file and the number of the first such packet."
 
 
 @dataclass(slots=True)
@@ -74,15 +79,21 @@ class Output:
     decoding: Decoding
     rows: dict[str, int] = field(default_factory=dict)
     "The rows of each table, after ``publish``."
+    warnings: list[str] = field(default_factory=list)
+    "What is to be told, after ``publish``."
 
     def publish(self, attempts: Sequence[Attempt], about: Mapping[str, Any]) -> None:
         """Make the files of these attempts the tables of the directory. Raises OSError."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         final = self.made / "final"
         for table in self.decoding.tables:
             (final / table).mkdir(parents=True)
             self.rows[table] = sum(attempt.rows.get(table, 0) for attempt in attempts)
+        if disordered := [attempt for attempt in attempts if attempt.disordered]:
+            connections = sum(attempt.disordered for attempt in disordered)
+            self.warnings.append(warning(connections, *min(attempt.late for attempt in disordered)))
         for attempt in attempts:
             base = Path(attempt.directory)
             for path in sorted(base.rglob("*.parquet")):
@@ -91,7 +102,8 @@ class Output:
                 path.rename(target)
         for table in self.decoding.tables:
             if not self.rows[table]:
-                pq.write_table(self.decoding.schema(table).empty_table(), final / table / "part-empty.parquet")
+                empty = pa.Table.from_batches([], self.decoding.schema(table))
+                pq.write_table(empty, final / table / "part-empty.parquet")
         mark = {"version": VERSION, "rows": self.rows} | dict(about)
         (final / MARK).write_text(json.dumps(mark, indent=1) + "\n")
         check(self.place)
@@ -171,8 +183,15 @@ class TableWriter:
         self._bytes: dict[str, int] = {}
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
+        self._disordered = 0
+        self._late = ("", 0)
         self._thread = ThreadPoolExecutor(1, "afflux-tables")
         self._writing: Future[None] | None = None
+
+    @property
+    def wanted(self) -> Decoding:
+        """What to decode: violations as well, because some are told."""
+        return replace(self._decoding, tables=(*self._decoding.tables, "violations"))
 
     @property
     def dictionaries(self) -> bool:
@@ -191,11 +210,24 @@ class TableWriter:
 
     def add(self, table: str, batch: Any) -> None:
         """Add rows. Raises OSError."""
+        if table == "violations":
+            self._note(batch)
+        if table not in self._decoding.tables:
+            return
         self._waiting.setdefault(table, []).append(batch)
         self._rows[table] = self._rows.get(table, 0) + len(batch)
         self._bytes[table] = self._bytes.get(table, 0) + batch.nbytes
         if self._bytes[table] >= _FLUSH_BYTES:
             self._flush(table)
+
+    def _note(self, batch: Any) -> None:
+        """Count connections whose packets are not in the order of time."""
+        import pyarrow.compute as pc
+
+        late = batch.filter(pc.equal(batch["kind"], "order"))
+        if len(late) and not self._disordered:
+            self._late = late["file"][0].as_py(), late["packet"][0].as_py()
+        self._disordered += len(late)
 
     def close(self) -> Attempt:
         """Write the rest. Raises OSError."""
@@ -205,7 +237,7 @@ class TableWriter:
         self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
-        return Attempt(str(self._directory), self._rows)
+        return Attempt(str(self._directory), self._rows, self._disordered, self._late)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -277,7 +309,7 @@ def write_tables(
         out: the directory of the tables, which a repeated call replaces.
         decoding: what is decoded; everything but the payload by default.
         partition_by: see ``TableWriter``.
-        report: see ``captures_in``.
+        report: see ``captures_in``; it is also called with what is to be told at the end.
 
     Raises:
         CaptureError: a file is no capture, or there is none.
@@ -290,9 +322,12 @@ def write_tables(
         writer = TableWriter(output.made, decoding, partition_by)
         found = chain.from_iterable(
             (
-                *(decoding.files(capture, dictionaries=writer.dictionaries) for capture in files.captures),
-                *map(decoding.of, files.unreadable),
+                *(writer.wanted.files(capture, dictionaries=writer.dictionaries) for capture in files.captures),
+                *map(writer.wanted.of, files.unreadable),
             )
         )
         output.publish([writer.take(found)], {"captures": [str(path) for one in files.captures for path in one]})
+    if report is not None:
+        for text in output.warnings:
+            report(f"warning: {text}")
     return output.rows

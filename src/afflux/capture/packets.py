@@ -49,6 +49,10 @@ class Packets:
     def __len__(self) -> int:
         return len(self.start)
 
+    def numbered(self, index: int) -> int:
+        """Return the number of a packet in its file, counted from 1."""
+        return 1 + (self.number + index if self.numbers is None else int(self.numbers[index]))
+
 
 class Fields:
     """Reads big-endian fields of a block at many positions with one call."""

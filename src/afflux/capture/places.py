@@ -17,7 +17,7 @@ from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
 from afflux.capture.source import GZIP, ZSTD, named_as_capture, other_compression
 
-__all__ = ["CaptureFiles", "Unreadable", "captures_in"]
+__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in"]
 
 _START = 0x1_0000
 
@@ -59,20 +59,17 @@ def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = Non
         CaptureError: a file is not a capture, or nothing is found.
         OSError: a path does not exist, or a file cannot be read.
     """
-    found: dict[Path, tuple[int, bool]] = {}
-    unreadable: dict[Path, Unreadable] = {}
-
-    def passed(one: Unreadable) -> None:
-        if one.path not in unreadable and report is not None:
-            report(f"passed over {one.path}: {one.reason}")
-        unreadable[one.path] = one
-
+    finding = _Finding(report)
     for text in paths:
-        found |= _named(text, passed)
-    order = sorted(found, key=lambda path: (found[path][0], str(path)))
-    return CaptureFiles(
-        [one for one in order if not found[one][1]], [one for one in order if found[one][1]], [*unreadable.values()]
-    )
+        finding.add(text)
+    return finding.files()
+
+
+def captures_among(places: Iterable[Path]) -> CaptureFiles:
+    """Return the captures among some files; there may be none. Raises OSError if a file cannot be read."""
+    finding = _Finding(None)
+    finding.look(places)
+    return finding.files()
 
 
 def _places(text: str) -> list[Path]:
@@ -83,32 +80,70 @@ def _places(text: str) -> list[Path]:
     return [Path(one) for one in sorted(glob(text))] if has_magic(text) and not path.exists() else []
 
 
-def _named(text: str, passed: Callable[[Unreadable], None]) -> dict[Path, tuple[int, bool]]:
-    path = Path(text)
-    if path.is_dir():
-        what = f"the directory {text} has no captures (pcap, pcapng; gzip or zstd)"
-    elif has_magic(text) and not path.exists():
-        what = f"no captures match {text}"
-    else:
-        return {path.absolute(): _first(path)}
-    found = {}
-    for place in _places(text):
-        if place.is_file() and not place.name.startswith((".", "_")) and not place.name.endswith(SUFFIX):
+class _Finding:
+    """Finds captures.
+
+    Args:
+        report: see ``captures_in``.
+    """
+
+    def __init__(self, report: Callable[[str], None] | None) -> None:
+        self._report = report
+        self._found: dict[Path, tuple[int, bool]] = {}
+        self._unreadable: dict[Path, Unreadable] = {}
+        self._reported: set[Path] = set()
+
+    def files(self) -> CaptureFiles:
+        """Return what was found."""
+        order = sorted(self._found, key=lambda path: (self._found[path][0], str(path)))
+        plain, compressed = ([path for path in order if self._found[path][1] is one] for one in (False, True))
+        return CaptureFiles(plain, compressed, [*self._unreadable.values()])
+
+    def add(self, text: str) -> None:
+        """Look at what a path names. Raises as ``captures_in``."""
+        path = Path(text)
+        if path.is_dir():
+            what = f"the directory {text} has no captures (pcap, pcapng; gzip or zstd)"
+        elif has_magic(text) and not path.exists():
+            what = f"no captures match {text}"
+        else:
+            if path.exists() and not path.is_file():
+                raise CaptureError(
+                    f"{text} is a device or a pipe, not a regular file: captures are read more than once, so write it "
+                    "to a file first"
+                )
+            self._found[path.absolute()] = _first(path)
+            return
+        if not self.look(_places(text)):
+            raise CaptureError(what)
+
+    def look(self, places: Iterable[Path]) -> bool:
+        """Look for captures among files; return whether there are any."""
+        some = False
+        for place in places:
+            if not place.is_file() or place.name.startswith((".", "_")) or place.name.endswith(SUFFIX):
+                continue
             try:
-                found[place.absolute()] = _first(place)
+                self._found[place.absolute()] = _first(place)
+                some = True
             except CaptureError as error:
-                if not isinstance(error, NoCapture) or _should_be(place):
-                    passed(Unreadable(place.absolute(), error.message.removeprefix(f"{place}: ")))
-    if not found:
-        raise CaptureError(what)
-    return found
+                self._passed(place, error)
+        return some
 
-
-def _should_be(path: Path) -> bool:
-    """Return whether a file that does not begin as a capture should be one: it is named so, or is compressed in a way
-    that is not read."""
-    with path.open("rb") as file:
-        return named_as_capture(path) or other_compression(file.read(10)) is not None
+    def _passed(self, place: Path, error: CaptureError) -> None:
+        """Note a file that is passed over: nothing is said of one that is no capture, and neither named as one nor
+        compressed."""
+        with place.open("rb") as file:
+            start = file.read(10)
+        path, reason = place.absolute(), error.message.removeprefix(f"{place}: ")
+        should_be = named_as_capture(place) or other_compression(start) is not None
+        if not isinstance(error, NoCapture) or should_be:
+            self._unreadable[path] = Unreadable(path, reason)
+        elif not start.startswith((GZIP, ZSTD)):
+            return
+        if path not in self._reported and self._report is not None:
+            self._report(f"passed over {path}: {reason}")
+        self._reported.add(path)
 
 
 def _first(path: Path) -> tuple[int, bool]:

@@ -65,6 +65,9 @@ class Capture:
         "Packets read so far."
         self.bytes = 0
         "Bytes of the decompressed file that were read so far, to the end of the last whole record."
+        name = getattr(file, "name", None)
+        self.name = str(name) if isinstance(name, str | PathLike) else ""
+        "The name of the file; empty if it has none."
         self._chunk = chunk
         try:
             self._source = Source(file, self.limits)
@@ -72,9 +75,8 @@ class Capture:
             self.format: Pcap | Pcapng = self._format(self._rest)
         except (Damaged, CaptureError) as error:
             text = error.text if isinstance(error, Damaged) else error.message
-            name = getattr(file, "name", None)
             kind = NoCapture if isinstance(error, NoCapture) else CaptureError
-            raise kind(f"{name}: {text}" if isinstance(name, str | PathLike) else text) from None
+            raise kind(f"{self.name}: {text}" if self.name else text) from None
 
     def _format(self, start: bytes) -> Pcap | Pcapng:
         if start[:4] in pcap.MAGIC:

@@ -19,7 +19,7 @@ import numpy as np
 from afflux.capture.packets import Ints
 from afflux.core.limits import Limits
 
-__all__ = ["FARTHEST", "Counts", "Delivery", "Half", "Overlap", "ahead"]
+__all__ = ["FARTHEST", "Counts", "Delivery", "Half", "Overlap", "ahead", "cut_short"]
 
 FARTHEST = 1 << 30
 "A segment this far from the expected one, in bytes, is outside any window (RFC 7323)."
@@ -56,8 +56,15 @@ class Counts:
     "Bytes in gaps."
     cut: int = 0
     "Bytes in gaps that packets of the capture had: a snap length has cut them off."
+    kept: int = -1
+    "The most data of a packet that is cut short, in bytes; -1 if none is."
     strays: int = 0
     "Segments far outside the window."
+
+
+def cut_short(kept: int) -> str:
+    """Return in words that packets are cut short; empty if none is. ``kept``: see ``Counts``."""
+    return f"a snap length cuts packets after {kept} bytes of data" if kept >= 0 else ""
 
 
 class Half:
@@ -122,6 +129,8 @@ class Half:
         """
         if self.disputed:
             self.disputed = []
+        if cut:
+            self.counts.kept = max(self.counts.kept, len(data))
         early = ahead(seq, self.expected)
         if abs(early) > FARTHEST:
             self.counts.strays += 1

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from afflux.capture import ledger_columns as names
 from afflux.capture import slots
+from afflux.capture.arrays import numbers, taken, texts
 from afflux.capture.packets import NO_TIME, Ints
 from afflux.capture.schemas import schema
 from afflux.core.meanings import StreamKind
@@ -33,13 +34,12 @@ _MORE: Final = np.frombuffer("…".encode(), np.uint8)
 
 def streams(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
     """Return the rows of streams that have ended."""
-    import pyarrow as pa
 
     rows, types = findings.ended, ledger.translator
     longest, count = rows[:, slots.LONGEST], rows[:, slots.STALLS]
     columns = [
         _ids(rows[:, slots.CONN], ledger),
-        _plain(rows[:, slots.STREAM]),
+        numbers(rows[:, slots.STREAM]),
         _named([protocol for protocol, _ in types.types], rows[:, slots.AFTER_TYPE]),
         _named(_KINDS, rows[:, slots.KIND]),
         _named(_SIDES, rows[:, slots.ASKER]),
@@ -47,21 +47,20 @@ def streams(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
         _histories(findings.letters, rows[:, slots.LETTERS]),
         timestamps(rows[:, slots.FIRST]),
         timestamps(rows[:, slots.LAST]),
-        *(_plain(rows[:, slots.ITEMS + way]) for way in (0, 1)),
-        *(_plain(rows[:, slots.BYTES + way]) for way in (0, 1)),
+        *(numbers(rows[:, slots.ITEMS + way]) for way in (0, 1)),
+        *(numbers(rows[:, slots.BYTES + way]) for way in (0, 1)),
         *(_known(rows[:, slots.GRANTED + way]) for way in (0, 1)),
         _named(ENDINGS, rows[:, slots.ENDED]),
         _known(rows[:, slots.CODE]),
-        _plain(count),
-        pa.array(rows[:, slots.STALLED] / 1e9),
-        pa.array(longest / 1e9, mask=count == 0),
+        numbers(count),
+        _seconds(rows[:, slots.STALLED]),
+        _seconds(longest, count > 0),
     ]
     return _batch("streams", columns)
 
 
 def latencies(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
     """Return the rows of ended streams that expect an answer."""
-    import pyarrow as pa
 
     rows = findings.ended
     without = (int(StreamKind.FIRE), int(StreamKind.PUSH), int(StreamKind.UNKNOWN))
@@ -69,14 +68,14 @@ def latencies(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
     first, answered, how = rows[:, slots.FIRST], rows[:, slots.ANSWERED], rows[:, slots.ENDED]
     columns = [
         _ids(rows[:, slots.CONN], ledger),
-        _plain(rows[:, slots.STREAM]),
+        numbers(rows[:, slots.STREAM]),
         _named(_KINDS, rows[:, slots.KIND]),
         _named(ledger.translator.routes, rows[:, slots.ROUTE]),
         timestamps(first),
-        pa.array((answered - first) / 1e9, mask=answered < 0),
-        pa.array((rows[:, slots.LAST] - first) / 1e9, mask=how >= names.CONNECTION),
+        _seconds(answered - first, answered >= 0),
+        _seconds(rows[:, slots.LAST] - first, how < names.CONNECTION),
         _named(ENDINGS, how),
-        _plain(rows[:, slots.ITEMS]),
+        numbers(rows[:, slots.ITEMS]),
     ]
     return _batch("latencies", columns)
 
@@ -86,35 +85,34 @@ def credit(findings: Findings, ledger: Ledger, packets: Ints) -> pa.RecordBatch:
     rows, frames = findings.credit, findings.credit[:, 7]
     columns = [
         _ids(rows[:, 0], ledger),
-        _plain(rows[:, 1]),
+        numbers(rows[:, 1]),
         _named(_SIDES, rows[:, 2]),
         timestamps(findings.frames[frames, names.TIME]),
         _named(_EVENTS, rows[:, 3]),
-        _plain(rows[:, 4]),
-        _plain(rows[:, 5]),
-        _plain(rows[:, 6]),
-        _plain(rows[:, 5] - rows[:, 6]),
-        _known(packets[frames] - 1, 1),
+        numbers(rows[:, 4]),
+        numbers(rows[:, 5]),
+        numbers(rows[:, 6]),
+        numbers(rows[:, 5] - rows[:, 6]),
+        numbers(packets[frames], packets[frames] > 0),
     ]
     return _batch("credit", columns)
 
 
 def stalls(findings: Findings, ledger: Ledger) -> pa.RecordBatch:
     """Return the stalls."""
-    import pyarrow as pa
 
     rows, types = findings.stalls, [name for _, name in ledger.translator.types]
     columns = [
         _ids(rows[:, 0], ledger),
-        _plain(rows[:, 1]),
+        numbers(rows[:, 1]),
         _named(_SIDES, rows[:, 2]),
         timestamps(rows[:, 3]),
         timestamps(rows[:, 4]),
-        pa.array((rows[:, 4] - rows[:, 3]) / 1e9),
+        _seconds(rows[:, 4] - rows[:, 3]),
         _named(CAUSES, rows[:, 5]),
         _named(types, rows[:, 6]),
         _named(_SIDES, rows[:, 7]),
-        _plain(rows[:, 8]),
+        numbers(rows[:, 8]),
         _named(types, rows[:, 9]),
         _named(ledger.translator.routes, rows[:, 10]),
     ]
@@ -125,8 +123,7 @@ def timestamps(time: Ints) -> pa.Array:
     """Return times in nanoseconds as an Arrow array; null for ``NO_TIME``."""
     import pyarrow as pa
 
-    made = pa.array(time // 1_000, mask=time == NO_TIME)
-    return made.cast(pa.timestamp("us", tz="UTC"))
+    return numbers(time // 1_000, time != NO_TIME, pa.timestamp("us", tz="UTC"))
 
 
 def _batch(table: str, columns: list[Any]) -> pa.RecordBatch:
@@ -135,24 +132,21 @@ def _batch(table: str, columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema(table))
 
 
-def _plain(values: Ints) -> pa.Array:
+def _seconds(values: Ints, present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return nanoseconds in seconds; null where they are not present."""
     import pyarrow as pa
 
-    return pa.array(np.ascontiguousarray(values))
+    return numbers(values / 1e9, present, pa.float64())
 
 
-def _known(values: Ints, more: int = 0) -> pa.Array:
-    """Return numbers, with ``more`` added; negative ones are null."""
-    import pyarrow as pa
-
-    return pa.array(values + more, mask=values < 0)
+def _known(values: Ints) -> pa.Array:
+    """Return numbers; negative ones are null."""
+    return numbers(values, values >= 0)
 
 
-def _named(texts: Sequence[str | None], numbers: Ints) -> pa.Array:
+def _named(words: Sequence[str | None], rows: Ints) -> pa.Array:
     """Return the names with these numbers; null for -1."""
-    import pyarrow as pa
-
-    return pa.array(texts, pa.string()).take(pa.array(np.ascontiguousarray(numbers), mask=numbers < 0))
+    return taken(texts(words), rows)
 
 
 def _ids(conns: Ints, ledger: Ledger) -> pa.Array:

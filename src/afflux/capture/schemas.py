@@ -106,7 +106,7 @@ CONNECTIONS: Final = (
     Column("conflicting_bytes", "bigint", "Bytes that differ from an earlier copy."),
     Column("frames", "bigint", "Frames."),
     Column("streams", "bigint", "Streams."),
-    Column("violations", "bigint", "Rows of the table `violations`."),
+    Column("violations", "bigint", "Rows of the table `violations` of the kind `state`."),
     Column("setup", "string", "The fields of the first frame as JSON, without secrets; null for none."),
 )
 
@@ -198,7 +198,7 @@ VIOLATIONS: Final = (
     Column(
         "rule",
         "string",
-        "The rule of the specification that was broken, or a word: `lost`, `cut`, `truncated`, `unreadable`.",
+        "The rule of the specification that was broken, or a word, such as `lost` or `truncated`.",
     ),
     Column("reason", "string", "What was wrong."),
     Column("expected", "string", "What would have been right; null if that is unknown."),
@@ -206,12 +206,23 @@ VIOLATIONS: Final = (
         "kind",
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
-        "`cut` (the connection or the capture ends within the frame), "
-        "`damaged` (the file) or `undecoded` (a connection whose beginning is missing, or fits several protocols).",
+        "`cut` (the connection or the capture ends within the frame), `damaged` (the file), `undecoded` (a connection "
+        "that is encrypted, whose beginning is missing, or that fits several protocols) or `order` (the packets of a "
+        "connection are not in the order of time).",
     ),
     _FILE,
-    Column("file_offset", "bigint", "Only of `damaged`: the position in the decompressed file, in bytes."),
-    _PACKET,
+    Column(
+        "file_offset",
+        "bigint",
+        "The position in the decompressed file, in bytes: where the data of the packet begins, or the damage; null if "
+        "the packet came in fragments, or none is known.",
+    ),
+    Column(
+        "packet",
+        "bigint",
+        "The number of the packet in its file, counted from 1; of `undecoded` the first one with data; null if none is "
+        "known.",
+    ),
 )
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {

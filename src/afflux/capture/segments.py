@@ -49,6 +49,8 @@ class Segments:
     "The flag bits."
     at: Ints
     "Where the data begins in the block."
+    position: Ints
+    "Where the data begins in the decompressed file, in bytes; -1 for data that was put together from fragments."
     size: Ints
     "Bytes of data that were captured."
     cut: Ints
@@ -70,11 +72,14 @@ def segments(packets: Packets, network: Network, *, checksums: bool = False) -> 
     found, block = network.datagrams(packets)
     if checksums:
         network.wrong_checksums += _wrong_checksums(found, block)
-    return segments_in(found, block, network.skipped)
+    return segments_in(found, block, network.skipped, packets.offset, len(packets.block))
 
 
-def segments_in(found: Datagrams, block: bytes, skipped: Counter[str]) -> Segments:
-    """Return the TCP segments in IP datagrams. ``skipped`` counts those that are no segments."""
+def segments_in(
+    found: Datagrams, block: bytes, skipped: Counter[str], offset: int = 0, size: int | None = None
+) -> Segments:
+    """Return the TCP segments in IP datagrams. ``skipped`` counts those that are no segments. The first ``size`` bytes
+    of the block are at ``offset`` in the file."""
     fields = Fields(block)
     found, header, word = _headers(found, fields, skipped)
     at = found.at
@@ -93,6 +98,7 @@ def segments_in(found: Datagrams, block: bytes, skipped: Counter[str]) -> Segmen
         ack=fields.u32(at + 8),
         flags=word & 0x1FF,
         at=data,
+        position=np.where(data < (len(block) if size is None else size), data + offset, -1),
         size=end - data,
         cut=found.end + found.missing - end,
         window=fields.u16(at + 14),

@@ -50,7 +50,7 @@ def no_capture(start: bytes) -> str:
     if not start:
         return "the file is empty"
     if (name := other_compression(start)) is not None:
-        return f"compressed with {name}, and only gzip and zstd are read: decompress it first"
+        return f"compressed with {name}, and only gzip and zstd are read: decompress it first, with {name} -d"
     return f"not a pcap or pcapng file: its first bytes are {start[:4].hex(' ')}"
 
 

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import numpy as np
 
 from afflux.capture import rows
+from afflux.capture.arrays import column
 from afflux.capture.batches import FrameBatches
 from afflux.capture.closing import ClosingRows, by_client, micros, rising
 from afflux.capture.connections import Key, Opening
-from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.conversation import Conversation, Settings
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
+from afflux.capture.ledger_columns import DOUBTED
+from afflux.capture.order import REMEDY, Late, Order
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pausing import uncollected
 from afflux.capture.reading import Capture
@@ -29,7 +32,7 @@ from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import explained, readable
+from afflux.capture.wording import UNDECODED, explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -53,12 +56,12 @@ Tables = dict[str, "pa.RecordBatch"]
 class _Watched(Conversation):
     """A conversation that tells when it has ended."""
 
-    __slots__ = ("_ended", "_log", "file")
+    __slots__ = ("_ended", "_log", "place")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], file: str) -> None:
+    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], place: dict[str, Any]) -> None:
         super().__init__(connection, settings)
-        self.file = file
-        "The file in which it begins."
+        self.place = place
+        "The columns that say where its first packet with data is."
         self._ended = 0
         self._log = log
 
@@ -122,15 +125,31 @@ class Analysis:
             payload=True,
             secrets=secrets,
             overlap=overlap,
-            make=lambda connection, settings: _Watched(connection, settings, self._ended, self.file),
+            make=self._watched,
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
+        self._order = Order(self.limits)
         self._closing = ClosingRows()
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
+
+    def _position_of(self, packet: int) -> int | None:
+        """Return where the data of a packet of the batch begins in its file; None for none."""
+        found = self.batches.flows.segments
+        if packet < 0 or found is None:
+            return None
+        at = int(np.searchsorted(found.index, packet))
+        return _known(int(found.position[at])) if at < len(found) and found.index[at] == packet else None
+
+    def _watched(self, connection: Connection, settings: Settings) -> _Watched:
+        flows = self.batches.flows
+        packet = flows.opened
+        place: dict[str, Any] = {"file": self._file_of(packet), "file_offset": self._position_of(packet)}
+        place["packet"] = flows.packets.numbered(packet) if packet >= 0 else None
+        return _Watched(connection, settings, self._ended, place)
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
@@ -150,7 +169,26 @@ class Analysis:
         packets, found = flows.packets, flows.segments
         held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
         numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-        return self._tables(frames, numbers, held, final=False)
+        late = self._order.take(flows)
+        if self._order.late and held is not None and found is not None and len(found):
+            doubted = np.array([key in self._order.late for key in flows.keys], np.bool_)
+            held[found.index[doubted[flows.flow]], 2] |= DOUBTED
+        made = self._tables(frames, numbers, held, final=False)
+        if late:
+            disordered = self._rows("violations", [self._disordered(one) for one in late])
+            made |= {name: _joined([*([made[name]] if name in made else []), one]) for name, one in disordered.items()}
+        return made
+
+    def _disordered(self, late: Late) -> dict[str, Any]:
+        """Return the row of a connection whose packets are not in the order of time."""
+        return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
+                          file=self._file_of(late.place), file_offset=self._position_of(late.place),
+                          packet=late.packet)  # fmt: skip
+
+    def _file_of(self, packet: int) -> str:
+        """Return the file of a packet of the batch; the current one for none."""
+        earlier = self.batches.flows.files
+        return earlier[packet] if 0 <= packet < len(earlier) else self.file
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
@@ -162,7 +200,7 @@ class Analysis:
         flows = self.batches.flows
         for start in range(0, len(empty), _TOGETHER):
             for key, opening in empty[start : start + _TOGETHER]:
-                flows.retire(key, flows.open(key, opening, opening.time), -1)
+                flows.retire(key, flows.open(key, opening, opening.time, -1), -1)
             parts.append(self._tables(self.batches.end(), numbers, None, final=True))
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: _joined([part[name] for part in parts if name in part]) for name in names}
@@ -265,14 +303,15 @@ class Analysis:
         made = []
         for row, (rule, reason) in frames.errors.items():
             kind = rule if rule in NOT_WHOLE else "malformed"
-            protocol = frames.conversations[frames.conn[row]].protocol
+            conversation, name = frames.conversations[frames.conn[row]], frames.kinds[frames.kind[row]].name
+            right = readable(conversation.protocol, rule) if kind == "malformed" else None
             made.append(
                 self._place(frames, numbers, row)
                 | {
-                    "type": frames.kinds[frames.kind[row]].name,
+                    "type": name,
                     "rule": rule,
                     "reason": reason,
-                    "expected": readable(protocol, rule) if kind == "malformed" else None,
+                    "expected": or_else(right, instead(conversation, name)) if kind == "malformed" else None,
                     "kind": kind,
                 }
             )
@@ -280,14 +319,15 @@ class Analysis:
 
     def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
         """Return the columns that say where a frame is."""
-        number, packet, earlier = int(numbers[row]), int(frames.packet[row]), self.batches.flows.files
+        number = int(numbers[row])
         return {
             "conn": frames.conversations[frames.conn[row]].connection.id,
             "ts": micros(int(frames.time[row])),
             "dir": ">" if frames.client[row] else "<",
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
-            "file": earlier[packet] if 0 <= packet < len(earlier) else self.file,
+            "file": self._file_of(int(frames.packet[row])),
+            "file_offset": self._position_of(int(frames.packet[row])),
             "packet": number or None,
         }
 
@@ -297,20 +337,25 @@ class Analysis:
     ) -> None:  # fmt: skip
         """Add the rows of a connection that has ended."""
         connection = conversation.connection
-        if conversation.content in (Content.MID_STREAM, Content.AMBIGUOUS) and "violations" in self.tables:
-            wrong = _violation(connection.id, connection.time, kind="undecoded", rule="undecoded",
-                               reason=conversation.text, file=conversation.file)  # fmt: skip
-            made["violations"].append(wrong)
+        if conversation.content in UNDECODED and "violations" in self.tables:
+            rule, right = UNDECODED[conversation.content]
+            wrong = _violation(connection.id, connection.time, kind="undecoded", rule=rule, expected=right,
+                               reason=conversation.text)  # fmt: skip
+            made["violations"].append(wrong | conversation.place)
         if "connections" in self.tables:
             row = self._closing.row(conversation, ending, seen, final)
             row["closed"] = micros(seen.last if seen is not None else self.last)
-            row["file"] = conversation.file
+            row["file"] = conversation.place["file"]
             made["connections"].append(row)
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
         import pyarrow as pa
 
-        return {table: pa.RecordBatch.from_pylist(made, schema=schema(table))} if table in self.tables else {}
+        if table not in self.tables:
+            return {}
+        known = schema(table)
+        columns = [column([row.get(one.name) for row in made], one.type) for one in known]
+        return {table: pa.RecordBatch.from_arrays(columns, schema=known)}
 
 
 def analyze(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from afflux.capture.conversation import Content
 from afflux.core.entry import ProtocolEntry
-from afflux.core.meanings import Broken, StreamKind
+from afflux.core.meanings import Act, Broken, StreamKind
 
 if TYPE_CHECKING:
+    from afflux.capture.conversation import Conversation
     from afflux.capture.ledger import Wrong
 
-__all__ = ["by_side", "explained", "readable"]
+__all__ = ["UNDECODED", "by_side", "explained", "instead", "or_else", "readable"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -28,6 +30,14 @@ _REASONS: Final = {
     Broken.DIRECTION: "{type} from the {side} of a {kind}",
     Broken.STREAM: "{type} on stream {stream}: it is about the connection",
 }
+
+
+UNDECODED: Final = {
+    Content.ENCRYPTED: ("encrypted", "decrypt it with --keylog FILE, the file that SSLKEYLOGFILE names"),
+    Content.MID_STREAM: ("undecoded", "start the capture before the connection opens, and without a snap length"),
+    Content.AMBIGUOUS: ("undecoded", "name the protocol with -d PORT=NAME"),
+}
+"The rule of connections that cannot be decoded, and what would have been right."
 
 
 def explained(
@@ -49,6 +59,26 @@ def explained(
 def readable(protocol: ProtocolEntry | None, rule: str) -> str | None:
     """Return what would have been right where a frame that breaks this rule cannot be read; None if that is unknown."""
     return protocol.meanings.readable.get(rule) if protocol is not None and protocol.meanings is not None else None
+
+
+def instead(conversation: Conversation, kind: str | None) -> str:
+    """Return the option that names another protocol with the same first bytes, where a frame of a type cannot be read;
+    empty unless that is a first frame, and recognition has chosen the protocol."""
+    protocol, others = conversation.protocol, conversation.others
+    meanings = protocol.meanings if protocol is not None else None
+    meaning = meanings.frames.get(kind or "") if meanings is not None else None
+    if not others or meaning is None or not meaning.acts & Act.FIRST:
+        return ""
+    server = conversation.connection.high if conversation.client else conversation.connection.low
+    return f"-d {server[2]}={others[0].name}"
+
+
+def or_else(right: str | None, option: str) -> str | None:
+    """Return what would have been right, or that an option may make it so; ``option`` is empty for none."""
+    if not option:
+        return right
+    hint = f"if the protocol is {option.partition('=')[2]}, read the capture with {option}"
+    return hint if right is None else f"{right}; {hint}"
 
 
 def by_side(closing: str, closed_by: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import typer
@@ -64,12 +65,18 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
     """Call, serve, measure and decode RSocket and five other protocols, with back-pressure."""
 
 
+@cache
+def _tree() -> Callable[..., Any]:
+    """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str], **settings: Any) -> int:
     """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
     typer's context, such as ``obj``."""
     prefix_log()
     try:
-        code = app(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
+        code = _tree()(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)

@@ -172,6 +172,8 @@ def _disputed(decoder: Decoder, shown: int) -> int:
 
 def _summary(decoder: Decoder) -> None:
     """Report what the connections carry, and why packets were skipped."""
+    from afflux.capture.order import warning
+
     tally = sorted(decoder.tally.items(), key=lambda item: -item[1])
     kinds = [f"{count} {content}" for content, count in tally]
     parts = [f"packets: {decoder.capture.packets}; connections: {', '.join(kinds) or 'none'}"]
@@ -183,6 +185,11 @@ def _summary(decoder: Decoder) -> None:
         parts.append(f"segments that contradict earlier ones: {decoder.flows.conflicts}")
     if decoder.flows.dropped:
         parts.append(f"connections dropped to bound memory: {decoder.flows.dropped}")
+    for option in sorted(decoder.hints)[:_SHOWN]:
+        name = option.partition("=")[2]
+        parts.append(f"the first frame of a connection cannot be read: if the protocol is {name}, add {option}")
+    if (first := decoder.order.first) is not None:
+        parts.append(f"warning: {warning(len(decoder.order.late), decoder.capture.name, first.packet)}")
     if not decoder.capture.secrets and any(one.startswith("encrypted") for one in decoder.tally):
         parts.append("--keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names")
     for part in parts:

@@ -73,6 +73,9 @@ def connections(
         one.sides.setdefault(record["dir"] == ">", []).append(record)
         if record["error"] is not None and record["error"]["rule"] in NOT_WHOLE:
             one.lacks = one.lacks or f"{record['dir']} at offset {record['offset']}: {record['error']['reason']}"
+    for conn in decoder.order.late.values():
+        if conn in found:
+            found[conn].lacks = found[conn].lacks or "its packets are not in the order of time"
     return Captured(list(found.values()), decoder)
 
 

@@ -55,6 +55,11 @@ DEFAULT = "rsocket"
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
 
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after N frames; those of --where count.")
+]
+"The option that ends the output."
+
 _OUTPUTS = (Format.ndjson, Format.json, Format.table, Format.csv)
 
 Piece = tuple[bool, bytes]
@@ -124,6 +129,7 @@ def decode(
         str | None,
         typer.Option("--where", metavar="FILTER", help="Frames to print, such as 'type == REQUEST_N and n < 4'."),
     ] = None,
+    limit: Limit = None,
     output: Annotated[
         str | None,
         output_option(*_OUTPUTS, default="text"),
@@ -139,7 +145,7 @@ def decode(
         with file:
             options: dict[str, Any] = {"payload": selection.form, "checksums": checksums, "overlap": overlap.value}
             decoder = decoder_of(file, protocol=protocol, ports=given, secrets=secrets_of(keylog), **options)
-            _finish(_print(selection.of(frames(decoder)), chosen), strict)
+            _finish(_print(_first(selection.of(frames(decoder)), limit), chosen), strict)
             check_whole(decoder, words[0])
         return
     if given or checksums or keylog or overlap is not Copy.first:
@@ -153,7 +159,21 @@ def decode(
     if make is None:
         sources, make = _recognized(sources, framing)
     found = _records(chain.from_iterable(sources), make, framing, selection.form)
-    _finish(_print(selection.of(found), chosen), strict)
+    _finish(_print(_first(selection.of(found), limit), chosen), strict)
+
+
+def _first(records: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:
+    """Yield the first records; say on stderr that there may be more."""
+    count = 0
+    for record in islice(records, limit):
+        count += 1
+        yield record
+    if count == limit:
+        typer.echo(f"afflux: stopped after {_frames(count)} (--limit); what follows was not read", err=True)
+
+
+def _frames(count: int) -> str:
+    return "1 frame" if count == 1 else f"{count:,} frames"
 
 
 def _finish(wrong: int, strict: bool) -> None:

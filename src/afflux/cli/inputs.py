@@ -147,16 +147,17 @@ async def _read(descriptor: int) -> bytes:
     return await arrived
 
 
-def existing(name: str, *, option: str = "", regular: bool = False, hint: str = "") -> Path:
+def existing(name: str, *, option: str = "", regular: bool = False, hint: str = "", instead: str = "") -> Path:
     """Return the path of a file. Exits with a usage error, which begins with ``option``, if there is none, or with
-    ``regular`` if it is a device or a pipe, which cannot be read twice. ``hint`` is added where there is none."""
+    ``regular`` if it is a device or a pipe, which cannot be read twice. ``hint`` is added where there is none,
+    ``instead`` to that it is a pipe."""
     path, where = Path(name), f"{option}: " if option else ""
     if not name or not path.exists():
         usage(f"{where}file {name!r} not found{hint}")
     if path.is_dir():
         usage(f"{where}{name!r} is a directory, not a file")
     if regular and not path.is_file():
-        usage(f"{where}{name!r} is a device or a pipe, not a regular file: it is read more than once")
+        usage(f"{where}{name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
     return path
 
 

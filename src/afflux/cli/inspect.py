@@ -13,9 +13,9 @@ from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
-from afflux.cli.inspecting import NothingSelected, Rows, captures, directory
+from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first
 from afflux.cli.inspecting import Source as Tables
-from afflux.cli.output import Format, format_of, output_option, printer
+from afflux.cli.output import Format, format_of, output_option, printer, tell
 from afflux.cli.selecting import filter_of
 from afflux.core.payload import Payload
 from afflux.protocols.registry import AUTO, PROTOCOLS, named
@@ -64,6 +64,9 @@ def inspect(
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="With -o: the first N rows of each table.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 5 if a rule was broken, or bytes are lost.")
     ] = False,
@@ -91,19 +94,21 @@ def inspect(
     if strict:
         rows.need("--strict", "violations")
     if html is not None:
-        if table or output is not None or top != _TOP:
-            usage("--html writes a report to a file: leave out -o, --table and --top")
+        if table or output is not None or top != _TOP or limit is not None:
+            usage("--html writes a report to a file: leave out -o, --table, --top and --limit")
         if not Path(html).parent.is_dir():
             usage(f"--html: folder {str(Path(html).parent)!r} not found")
         once = rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else None
         _report(rows.of if once is None else once, html, files, absent)
     elif chosen is None:
+        if limit is not None:
+            usage("--limit applies to rows, with -o; the text has --top")
         summary = Summary(files, top, absent)
         for name, batch in rows.of(_SHOWN if "connections" not in absent else (*_SHOWN, "frames")):
             summary.add(name, batch)
         sys.stdout.write(page(summary, detailed=conn is not None or stream is not None))
     else:
-        _print(rows, chosen, table)
+        _print(rows, chosen, table, limit)
     _finish(rows, strict)
 
 
@@ -117,8 +122,8 @@ def _report(source: Source, out: str, files: list[str], absent: frozenset[str]) 
     typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
 
 
-def _print(rows: Rows, chosen: Format, table: str) -> None:
-    """Print rows as JSON objects that name their table, or as one table."""
+def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
+    """Print rows as JSON objects that name their table, or as one table; at most ``limit`` of each table."""
     import json
 
     from afflux.capture.schemas import TABLES
@@ -134,7 +139,7 @@ def _print(rows: Rows, chosen: Format, table: str) -> None:
     shown, count = (None if texts else printer(chosen)), 0
     missing: NothingSelected | None = None
     try:
-        for name, batch in rows.of((single,) if single else _SHOWN):
+        for name, batch in first(rows.of((single,) if single else _SHOWN), limit):
             for row in batch.to_pylist():
                 made = row if single else {"table": name, **row}
                 text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
@@ -163,6 +168,10 @@ def _plain(value: Any) -> str:
 
 def _finish(rows: Rows, strict: bool) -> None:
     """Exit with 1 for a damaged file; under --strict with 5 for a broken rule or a frame that is not whole."""
+    if rows.disordered:
+        from afflux.capture.order import warning
+
+        tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}")
     for name, text in rows.damaged.items():
         typer.echo(f"afflux: {name}: {text}", err=True)
     if rows.damaged:

@@ -29,8 +29,8 @@ _RESET: Final = {"content": "no data", "closing": "rst"}
 "A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
 _MOST_LINES: Final = 8
 "Lines that a long text takes: a route, a reason, contents."
-NOT_WHOLE: Final = ("lost", "cut", "undecoded")
-"The kinds of violations that are no broken rules: the capture lacks bytes of a frame, or of a connection's beginning."
+NOT_WHOLE: Final = ("lost", "cut", "undecoded", "order")
+"The kinds of violations that are no broken rules: the capture lacks bytes, or its packets are not in order."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."
 
@@ -77,7 +77,8 @@ class Summary:
         )(batch)
         if name == "violations":
             whole = pc.invert(pc.is_in(batch["kind"], pa.array(NOT_WHOLE)))
-            self._keep("losses", batch.filter(pc.invert(whole)), _ORDERS[name])
+            told = pc.or_(whole, pc.equal(batch["rule"], "encrypted"))  # the head counts them
+            self._keep("losses", batch.filter(pc.invert(told)), _ORDERS[name])
             batch = batch.filter(whole)
         self._keep(name, batch, _ORDERS[name])
 
@@ -167,6 +168,9 @@ def _head(summary: Summary) -> Iterator[str]:
         yield _fit(
             f"  one direction only: {_count(summary.lost['one way'], 'connection')}, so no stalls are told of it"
         )
+    if disordered := summary.rules["order", "order"]:
+        where = _count(disordered, "connection")
+        yield _fit(f"  not in the order of time: {where}, so nothing is concluded of it")
     for cause, (count, seconds) in sorted(summary.causes.items(), key=lambda item: -item[1][1]):
         yield _fit(f"  stalled {_time(seconds):>8}  {cause:<9} {_count(count, 'stall')}: {CAUSES.get(cause, '')}")
     if not summary.causes and tallies["streams"] and "stalls" not in summary.absent:
@@ -184,8 +188,10 @@ def _head(summary: Summary) -> Iterator[str]:
 
 
 def _losses(summary: Summary) -> Iterator[str]:
-    all_of_them = sum(count for (_, kind), count in summary.rules.items() if kind in NOT_WHOLE)
-    yield from _wrong(_rows(summary, "losses"), "Not whole in the capture, the first ones", all_of_them)
+    all_of_them = sum(
+        count for (rule, kind), count in summary.rules.items() if kind in NOT_WHOLE and rule != "encrypted"
+    )
+    yield from _wrong(_rows(summary, "losses"), "Problems of the capture, the first ones", all_of_them)
 
 
 def _stalls(summary: Summary) -> Iterator[str]:

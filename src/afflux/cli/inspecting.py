@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from afflux.capture.report.source import Directory
     from afflux.filters import Filter
 
-__all__ = ["Rows", "Source", "captures", "directory"]
+__all__ = ["Rows", "Source", "captures", "directory", "first"]
 
 MOST_SELECTED: Final = 0x4_0000
 "Streams that a filter may select, and routes that it may need: they are in memory."
@@ -40,7 +41,7 @@ def captures(files: list[str], **options: Any) -> Source:
     """
     for name in files:
         if name != "-":
-            existing(name, regular=True)
+            existing(name, regular=True, instead=f"; read it as standard input: afflux inspect - < {shlex.quote(name)}")
 
     def read(tables: frozenset[str]) -> Batches:
         from afflux.capture import analyze
@@ -100,6 +101,10 @@ class Rows:
         "Frames that are not whole in the capture."
         self.damaged: dict[str, str] = {}
         "Files that could not be read to their end, and why."
+        self.disordered = 0
+        "Connections whose packets are not in the order of time."
+        self.late: tuple[str, int] = ("", 0)
+        "The file and the number of the first such packet."
         for option, given, table in (("--conn", conn, "connections"), ("--stream", stream, "streams")):
             if given is not None:
                 self.need(option, table)
@@ -127,7 +132,7 @@ class Rows:
             NothingSelected: the connection or the stream is not there. All rows were read then.
         """
         wanted = frozenset(tables)
-        self.broken = self.torn = 0
+        self.broken = self.torn = self.disordered = 0
         found, all_rows = Counter[str](), Counter[str]()
         selecting = _PLACES if self._conn is not None or self._stream is not None else frozenset[str]()
         for name, batch in self._source(wanted | {"violations"} | selecting):
@@ -211,8 +216,22 @@ class Rows:
         broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
         self.broken += pc.sum(broken).as_py() or 0
         self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(NOT_WHOLE))).as_py() or 0
+        late = batch.filter(pc.equal(batch["kind"], "order"))
+        if len(late) and not self.disordered:
+            self.late = late["file"][0].as_py(), late["packet"][0].as_py()
+        self.disordered += len(late)
         for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
             self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
+
+
+def first(batches: Batches, limit: int | None) -> Batches:
+    """Yield the first rows of each table. All are read: what is wrong with the capture may come last."""
+    shown = Counter[str]()
+    for name, batch in batches:
+        kept = batch if limit is None else batch.slice(0, limit - shown[name])
+        shown[name] += len(kept)
+        if len(kept):
+            yield name, kept
 
 
 def _keys(batch: pa.RecordBatch) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from afflux.core.errors import Violation
@@ -12,7 +13,7 @@ from afflux.spark.options import Options
 if TYPE_CHECKING:
     from afflux.sync import ItemStream, Peer
 
-__all__ = ["ask", "has_news", "requested", "time_of"]
+__all__ = ["as_of", "ask", "has_news", "requested", "time_of"]
 
 
 def ask(options: Options, peer: Peer, cursor: Head | Acknowledge) -> State:
@@ -44,3 +45,10 @@ def requested(options: Options, peer: Peer, cursor: Request, credit: int) -> Ite
 def has_news(state: State, mark: Mark) -> bool:
     """Return whether there is anything after the mark."""
     return state.epoch != mark.epoch or state.head > mark.position
+
+
+def as_of(state: State, then: State) -> State:
+    """Return the state without items written after ``then``."""
+    if state.epoch != then.epoch or state.head <= then.head:
+        return state
+    return replace(state, head=max(state.first, then.head))

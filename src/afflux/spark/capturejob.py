@@ -133,6 +133,8 @@ def decode(
         attempts = jobs.run("decode", work, sorted(units, key=_size, reverse=True))
         with named_if_full(out):
             output.publish(attempts, {"captures": [str(path) for one in files.captures for path in one]})
+    for text in output.warnings:
+        report(f"warning: {text}")
     return output.rows
 
 
@@ -147,4 +149,4 @@ def _size(unit: Unit) -> int:
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
     writer = TableWriter(Path(made), decoding, partition_by)
-    return writer.take(decoding.of(unit, dictionaries=writer.dictionaries))
+    return writer.take(writer.wanted.of(unit, dictionaries=writer.dictionaries))

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from afflux.capture.errors import CaptureError
-from afflux.capture.places import CaptureFiles, captures_in
+from afflux.capture.places import CaptureFiles, captures_among, captures_in
 from afflux.capture.units import Unit, units_of
 from afflux.core.errors import Invalid
 from afflux.filters import Filter, pushed
@@ -181,14 +181,7 @@ class CaptureStreamReader(DataSourceStreamReader):
         for name in names:
             if there.get(name) != end[_FILES][name]:
                 raise CaptureError(f"{self._directory / name} is gone or has changed, and its batch is not finished")
-        try:
-            found = captures_in([str(self._directory)]) if names else CaptureFiles([], [])
-        except CaptureError:
-            found = CaptureFiles([], [])  # the new files are no captures
-        own = {(self._directory / name).absolute() for name in names}
-        return self._reading.units(
-            CaptureFiles([one for one in found.plain if one in own], [one for one in found.compressed if one in own])
-        )
+        return self._reading.units(captures_among(self._directory / name for name in names))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""

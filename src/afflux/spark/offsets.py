@@ -48,6 +48,7 @@ __all__ = [
     "offsets_of",
     "shard_of",
     "span_of",
+    "spans_between",
     "split",
     "stream_of",
     "text_of",
@@ -145,6 +146,11 @@ def text_of(key: Key) -> str:
 def span_of(key: Key, epoch: int, first: int, end: int) -> Span:
     """Return a span of the shard."""
     return Span(shard=shard_of(key), epoch=epoch, first=first, end=end, stream=stream_of(key))
+
+
+def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
+    """Return the spans from the starts to the ends, each in the epoch of its end."""
+    return [span_of(key, mark.epoch, starts[key].position, mark.position) for key, mark in ends.items()]
 
 
 def fingerprint(route: str | None, request_data: str) -> str:

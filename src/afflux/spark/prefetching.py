@@ -6,6 +6,9 @@ the task reads the block. Spark asks those readers for rows that are instances o
 each call of ``partitions``. A :class:`Prefetching` reader claims to be one if it has prefetched the rows of that batch,
 and only until Spark has asked. A Spark without that class reads every batch with tasks.
 
+Spark writes its log between the request for the end of a batch and that for the plan. A thread reads the rows meanwhile
+(``read_ahead``). Only one thread at a time uses the reader's connection: ``caught_up`` waits for the other one.
+
 The rows are those that the tasks would return, since both read the same spans. A failure is not an error here: the
 tasks read the spans instead, try again, and report it.
 """
@@ -13,6 +16,7 @@ tasks read the spans instead, try again, and report it.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,37 +48,74 @@ class Prefetching:
     _plan_rows: list[pa.RecordBatch] | None = None
     "The rows that Spark is about to ask for."
     _pause = 0
+    _ahead: _Ahead | None = None
+    "The rows that are being read, or were, for a batch that is not planned yet."
 
     @property  # type: ignore[misc] # nobody sets it
     def __class__(self) -> type[Any]:
         """The class that ``isinstance`` sees."""
         return type(self) if self._plan_rows is None else _SimpleStreamReaderWrapper
 
+    def read_ahead(self, spans: Sequence[Span], read: Callable[[Span], Iterable[pa.RecordBatch]]) -> None:
+        """Begin to read the rows of the next batch, if it is small."""
+        if self._is_small(spans) and not self._pause:
+            self._ahead = _Ahead(spans, read)
+
+    def caught_up(self) -> None:
+        """Wait until no other thread uses the connection."""
+        if self._ahead is not None:
+            self._ahead.join()
+
     def prefetch(self, spans: Sequence[Span], read: Callable[[Span], Iterable[pa.RecordBatch]]) -> None:
-        """Read the rows of a batch, if it is small."""
-        self._plan_rows = None
-        if _SimpleStreamReaderWrapper is None or not 0 < sum(map(len, spans)) <= ROWS:
+        """Read the rows of a batch, or take those that were read ahead, if it is small."""
+        self._plan_rows, ahead, self._ahead = None, self._ahead, None
+        if not self._is_small(spans):
             return
         if self._pause:
             self._pause -= 1
             return
-        found: list[pa.RecordBatch] = []
-        size = 0
-        try:
-            for batch in (batch for span in spans for batch in read(span)):
-                size += batch.nbytes
-                if size > BYTES:
-                    self._pause = _PAUSE
-                    return
-                found.append(batch)
-        except Exception as error:  # whatever it is, the task meets it too
-            _log.info(
-                "tasks read this batch, because its rows were not prefetched: %s: %s", type(error).__name__, error
-            )
-            return
-        self._plan_rows = found or None
+        if ahead is None or ahead.spans != list(spans):
+            ahead = _Ahead(spans, read)
+        ahead.join()
+        if ahead.too_large:
+            self._pause = _PAUSE
+        elif ahead.error is not None:
+            _log.info("tasks read this batch, because its rows were not prefetched: %s", ahead.error)
+        else:
+            self._plan_rows = ahead.rows or None
+
+    def _is_small(self, spans: Sequence[Span]) -> bool:
+        return _SimpleStreamReaderWrapper is not None and 0 < sum(map(len, spans)) <= ROWS
 
     def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:  # noqa: N802 -- Spark's
         """Return the rows of the batch that was planned last. Spark asks once."""
         rows, self._plan_rows = self._plan_rows, None
         return iter(rows or ())
+
+
+class _Ahead(threading.Thread):
+    """Reads the rows of spans, as far as they are small; ``join`` it before anything else."""
+
+    def __init__(self, spans: Sequence[Span], read: Callable[[Span], Iterable[pa.RecordBatch]]) -> None:
+        super().__init__(name="afflux-prefetch", daemon=True)
+        self.spans = list(spans)
+        self.rows: list[pa.RecordBatch] = []
+        self.too_large = False
+        self.error: str | None = None
+        "The reason why there are no rows."
+        self._read = read
+        self.start()
+
+    def run(self) -> None:
+        """Read."""
+        size = 0
+        try:
+            for batch in (batch for span in self.spans for batch in self._read(span)):
+                size += batch.nbytes
+                if size > BYTES:
+                    self.too_large = True
+                    self.rows.clear()
+                    return
+                self.rows.append(batch)
+        except Exception as error:  # whatever it is, the task meets it too
+            self.error = f"{type(error).__name__}: {error}"

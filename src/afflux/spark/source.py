@@ -31,7 +31,6 @@ import pickle
 import sys
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +44,7 @@ from afflux.protocols.rsocket.cursor import State
 from afflux.spark import shipping
 from afflux.spark.acknowledging import Acknowledger
 from afflux.spark.arrow import DEFAULT_SCHEMA, STREAMS_SCHEMA, Batches, arrow_schema, check_columns
+from afflux.spark.asking import as_of
 from afflux.spark.connection import Away
 from afflux.spark.declaring import OptionError
 from afflux.spark.embedding import READER_NAME
@@ -63,7 +63,7 @@ from afflux.spark.offsets import (
     is_unresolved,
     offsets_of,
     shard_of,
-    span_of,
+    spans_between,
     split,
     stream_of,
     text_of,
@@ -215,7 +215,7 @@ class BatchReader(_Reading, DataSourceReader):
         with Drivers(self.options) as drivers:
             states = drivers.settled()
             start = drivers.start_of(states)
-            spans = [span_of(key, mark.epoch, mark.position, states[key].head) for key, mark in start.items()]
+            spans = spans_between(start, {key: Mark(mark.epoch, states[key].head) for key, mark in start.items()})
             partitions = self.cut(spans, drivers)
         for span in spans:
             if not states[span.key].sealed:
@@ -238,6 +238,8 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         self._acknowledger = Acknowledger(options.acknowledge_as or (READER_NAME if options.journal_dir else None))
         self._next: dict[str, Any] | None = None
         "The start of the next batch, as far as it is known."
+        self._asked: dict[str, Any] | None = None
+        "The start of the batch whose end was requested last."
         self._progress = Progress(options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 -- Spark's name
@@ -267,6 +269,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
             ApplicationError: another reader acknowledges the stream.
             afflux.Error: the request failed, or the server was away for longer than ``reconnectTimeoutMs``.
         """
+        self.caught_up()
         self._progress.asked()
         start = self._next if start is None else start
         if start is None:
@@ -275,14 +278,29 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         self._acknowledger.start(start)
         self._next = self._first(limit) if is_unresolved(start, self._source) else self._after(start, limit)
         self._progress.answered(self._drivers)
+        self._asked = start
         return self._next
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 -- Spark's name
-        """Return what the query's progress shows of the source (progress.py)."""
-        return self._progress.report(self._drivers)
+        """Return what the query's progress shows of the source (progress.py). Spark logs the batch afterwards; its rows
+        are read meanwhile."""
+        self.caught_up()
+        report = self._progress.report(self._drivers)
+        self._read_ahead()
+        return report
+
+    def _read_ahead(self) -> None:
+        """Read the next batch now, if it is a part of the shards that the last one had, each in the same epoch."""
+        start, self._asked = self._asked, None
+        if self.options.partitions != 1 or start is None or self._next is None or is_unresolved(start, self._source):
+            return
+        starts, ends = (offsets_of(offset, self._source) for offset in (start, self._next))
+        if all(key in starts and starts[key].epoch == mark.epoch for key, mark in ends.items()):
+            self.read_ahead(spans_between(starts, ends), self._prefetched)
 
     def stop(self) -> None:
         """Close the connections."""
+        self.caught_up()
         self._drivers.close()
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -355,7 +373,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         """Return the states for the first batch of a query, with items if that is possible."""
         states = self._drivers.heads()
         if self._now is not None:
-            return {key: _as_of(state, self._now.get(key, state)) for key, state in states.items()}
+            return {key: as_of(state, self._now.get(key, state)) for key, state in states.items()}
         if self.options.starting_offsets == LATEST:
             return states
         begin = self._drivers.start_of(states)
@@ -377,7 +395,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         states = self._drivers.states(marks, wait_ms=wait, acknowledge=requests, patient=self._now is not None)
         self._acknowledger.sent({key: request for key, request in requests.items() if key in states})
         if self._now is not None:
-            return {key: _as_of(state, self._now.get(key, state)) for key, state in states.items()}
+            return {key: as_of(state, self._now.get(key, state)) for key, state in states.items()}
         if all(state.sealed and state.head <= marks[key].position for key, state in states.items()):
             time.sleep(wait / 1000)  # a sealed stream answers immediately, and Spark would poll continuously
         return states
@@ -401,12 +419,8 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         budget = max(1, len(there))
         for _ in range(2):
             taken = fair(there, budget)
-            spans = [
-                span_of(key, mark.epoch, mark.position, mark.position + taken[key])
-                for key, mark in starts.items()
-                if taken[key]
-            ]
-            average = self._drivers.item_bytes(spans)
+            ends = {key: Mark(mark.epoch, mark.position + taken[key]) for key, mark in starts.items() if taken[key]}
+            average = self._drivers.item_bytes(spans_between(starts, ends))
             budget = max(1, int(size // max(1.0, average or 1.0)))
         return budget
 
@@ -417,6 +431,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
             Invalid: an offset is not of this source, or the end precedes the start.
             DataLost: a stream is gone that the batch reads.
         """
+        self.caught_up()
         ends = offsets_of(end, self._source)
         self._next = end
         if is_unresolved(start, self._source):
@@ -433,7 +448,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         moved = {key: mark for key, mark in ends.items() if starts[key].epoch != mark.epoch}
         for key, state in self._drivers.states(moved).items():
             starts[key] = self._behind(key, starts[key], ends[key], state)
-        spans = [span_of(key, mark.epoch, starts[key].position, mark.position) for key, mark in ends.items()]
+        spans = spans_between(starts, ends)
         for span in spans:
             if span.end < span.first:
                 text = f"the checkpoint decreases from offset {span.first} to {span.end}: it is damaged"
@@ -480,10 +495,3 @@ def _settle_worker() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def _as_of(state: State, then: State) -> State:
-    """Return the state without items written after ``then``."""
-    if state.epoch != then.epoch or state.head <= then.head:
-        return state
-    return replace(state, head=max(state.first, then.head))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afflux.core import events as ev
 from afflux.core.errors import Error
 from afflux.core.limits import Limits
+from tests.examples import share
 
 from .every import WIRES
 from .wires import ROLES, Role, Talk, Wire, flat, id_of, names, said, told
@@ -45,7 +46,7 @@ def test_every_split_gives_the_same_events(wire: Wire, talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("wire", "talk"), TALKS, ids=IDS)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share(0.4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(draw=st.data())
 def test_random_splits_give_the_same_events(wire: Wire, talk: Talk, draw: st.DataObject) -> None:
     cuts = draw.draw(st.lists(st.integers(0, len(talk.data)), max_size=12))
@@ -113,7 +114,7 @@ def test_constant_garbage(wire: Wire, role: Role, greeted: bool, octet: int) -> 
 
 
 @pytest.mark.parametrize(("wire", "role"), BOTH, ids=BOTH_IDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(1), deadline=None)
 @given(draw=st.data())
 def test_no_bytes_of_a_peer_raise(wire: Wire, role: Role, draw: st.DataObject) -> None:
     """FR-09: lines of conversations in any order, pieces of them, garbage between them, an application that answers."""

@@ -14,6 +14,7 @@ from afflux.core.limits import Limits
 from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.frames import FRAMES
 from afflux.protocols.jmux.states import SessionState
+from tests.examples import share
 from tests.strategies.frames import frames_of
 
 from .playbook import HELLO, WELCOME
@@ -106,7 +107,7 @@ class Pair:
             engine.byte_sessions.acknowledge(stream)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share(1), deadline=None)
 @given(st.lists(WISH, max_size=120), st.data())
 def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw: st.DataObject) -> None:
     """Whatever the applications do and however late the bytes come, neither side violates what the other knows; each

@@ -17,6 +17,7 @@ from afflux.protocols.jmux import Engine
 from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.errors import SessionAborted
 from afflux.testing.world import End, World
+from tests.examples import share
 
 from .playbook import client, data, opening, owed, server
 
@@ -113,7 +114,7 @@ def test_150_calls_with_ids_up_to_255(sizes: tuple[int, int]) -> None:
 
 
 @pytest.mark.repetitive
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(0.6), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 131_000), st.integers(0, 131_072)), min_size=1, max_size=24),
     st.integers(1, 1 << 30),
@@ -178,7 +179,7 @@ def test_127_answers_stand_still_and_one_does_not(size: int, answer: int) -> Non
     assert len(pair.ended) == 128
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share(0.4), deadline=None)
 @given(st.lists(st.integers(0, 131_072), min_size=1, max_size=16), st.integers(1, 1 << 30))
 @example([8807, 114_695, 36_572, 0, 0, 56_883, 0, 0, 4100, 0], 1)  # two are given up at the times of one tick
 def test_answers_with_pauses_end(sizes: list[int], seed: int) -> None:

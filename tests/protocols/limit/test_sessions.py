@@ -22,6 +22,7 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.protocols.limit import Choice, Opening, Plain, Turn, Unchecked, Value
 from afflux.protocols.limit.frames import Choose, End, LimitFrame
+from tests.examples import share
 
 from .playbook import (
     DONE,
@@ -562,7 +563,7 @@ def test_D_16_a_grant_of_nothing() -> None:
 # -- many at a time -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share(0.6), deadline=None)
 @given(draw=st.data())
 def test_many_values_are_what_they_are_one_by_one(draw: st.DataObject) -> None:
     """FR-08: values of one size, and others between them; the last octet of their numbers overflows."""

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from afflux.core import events as ev
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import Engine, frames
+from tests.examples import share
 
 from .playbook import requester, responder, setup
 
 
 @pytest.mark.repetitive
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=share(2), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 63), st.integers(0, 0x3FF), st.binary(max_size=80)), max_size=30

@@ -12,6 +12,7 @@ from afflux.core import events as ev
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, Run
 from afflux.protocols.rsocket import Engine, frames
+from tests.examples import share
 
 from .playbook import setup
 from .test_runs import asking, item, said
@@ -34,7 +35,7 @@ def items_of(events: list[ev.Event]) -> list[Payload]:
 
 
 @pytest.mark.repetitive
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(2), deadline=None)
 @given(MANY, st.integers(10, 5000))
 @example([(b"m", b"d", 20)], 10_000)
 @example([(b"m", b"d", 7), (None, b"d", 7), (b"m", b"d", 9), (b"", b"d", 1)], 10_000)
@@ -45,7 +46,7 @@ def test_items_are_the_same_in_reads_of_any_size(many: list[tuple[bytes | None, 
 
 
 @pytest.mark.repetitive
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=share(2), deadline=None)
 @given(MANY, st.booleans(), st.sampled_from([0, 5000]))
 @example([(b"m", b"d", 20)], True, 0)
 def test_items_are_sent_as_they_are_one_at_a_time(

@@ -140,16 +140,19 @@ class _Page:
             if stall["dir"] == direction and stall["start"] is not None and stall["stop"] is not None
         ]
         last, side = line.points[-1], {">": "client", "<": "server"}.get(direction, "sender")
-        given = plots.granted(last.granted)
+        given, most = plots.granted(last.granted), plots.most_shown(line)
         said = f"{last.used:,} items sent of {given} granted"
         stalled = f", {len(shades)} stalls" if shades else ""
         caption = fill(
-            '<a href="#ladder-{at}">Stream {stream}</a>{route} <span class="from">items of the {side}, {said}</span>',
+            '<a href="#ladder-{at}">Stream {stream}</a>{route} <span class="from">of <code>{conn}</code>: items of the '
+            "{side}, {said}{cut}</span>",
             at=at,
+            conn=clean(ladder.stream["conn"], self._bounds.text),
             stream=ladder.stream["stream"],
             route="" if ladder.stream["route"] is None else fill(" <code>{r}</code>", r=self._label(ladder)),
             side=side,
             said=said,
+            cut=f"; the axis ends at {most:,} items" if max(point.granted for point in line.points) > most else "",
         )
         both = plots.credit(line, shades, self._bounds.credit_points)
         return self._figure(caption, f"Credit of stream {ladder.stream['stream']}: {said}{stalled}", *both)

@@ -14,7 +14,7 @@ from afflux.capture.report.summary import CAUSES, Cause, Route
 from afflux.capture.report.timeline import Timeline
 from afflux.capture.report.words import clock, count, seconds, size
 
-__all__ = ["SHARES", "causes", "credit", "latencies", "stalling", "traffic"]
+__all__ = ["SHARES", "causes", "credit", "latencies", "most_shown", "stalling", "traffic"]
 
 Spec = dict[str, Any]
 "A Vega-Lite specification."
@@ -83,6 +83,12 @@ def causes(found: dict[str, Cause]) -> Spec:
     return _spec(bars + base.mark_text(align="left", dx=7).encode(text="text:N"), 30 * len(values))
 
 
+def most_shown(line: CreditLine) -> int:
+    """Return the number of items at which the plot of ``credit`` ends. With much credit, the items sent would otherwise
+    be a flat line."""
+    return 4 * max(1, max(point.used for point in line.points))
+
+
 def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: int) -> tuple[Spec, Spec]:
     """Items granted and sent over time, and the credit left.
 
@@ -93,7 +99,7 @@ def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: i
     """
     alt = _altair()
     start, points = line.points[0].ts, line.shown(most)
-    ceiling = 4 * max(1, max(point.used for point in points))
+    ceiling = most_shown(line)
     values = [
         {"s": (point.ts - start) / 1e6, "granted": min(point.granted, ceiling), "sent": point.used} for point in points
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from afflux.capture.order import warning
 from afflux.capture.report.bounds import Bounds
 from afflux.capture.report.collected import Collected
 from afflux.capture.report.columns import OTHERS, Row
@@ -112,6 +113,10 @@ class Sections:
             )
         if totals["one_way"]:
             lines.append(f"Data in one direction only: {_connections(totals['one_way'])}, of which no stalls are told.")
+        if totals["disordered"]:
+            late = self._summary.late
+            text = warning(totals["disordered"], self._text(late["file"]) or "", late["packet"])
+            lines.append(f"{text[0].upper()}{text[1:]}.")
         made = [fill('<p class="lead">{line}</p>\n', line=line) for line in lines]
         if cut:
             shown = cut[: self._bounds.violations]
@@ -125,7 +130,10 @@ class Sections:
                 "Where",
             ]
             rows = (self._violation(key, one.count, one.example) for key, one in shown)
-            made += [table("Frames that are not whole", heads, rows), self._left_out(len(shown), len(cut), "kinds")]
+            made += [
+                table("Frames that are not whole, and connections that are not decoded", heads, rows),
+                self._left_out(len(shown), len(cut), "kinds"),
+            ]
         return join(made)
 
     # -- stalls ---------------------------------------------------------------------------------------------

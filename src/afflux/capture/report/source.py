@@ -86,8 +86,14 @@ class Directory:
 
 
 def _place(path: Path, name: str) -> Path | None:
-    """Return where the files of a table are."""
-    return next((place for place in (path / name, path / f"{name}.parquet") if place.exists()), None)
+    """Return where the files of a table are; None for a directory without files as for no directory."""
+    return next((place for place in (path / name, path / f"{name}.parquet") if _has_files(place)), None)
+
+
+def _has_files(place: Path) -> bool:
+    if not place.is_dir():
+        return place.exists()
+    return any(one.is_file() and not one.name.startswith((".", "_")) for one in place.rglob("*"))
 
 
 def _read(places: Mapping[str, Path], whole: bool) -> Iterator[Batch]:

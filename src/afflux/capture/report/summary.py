@@ -80,7 +80,9 @@ class Summary:
         self.routes: Groups[Route] = Groups(bounds.groups, Route)
         self.broken: Groups[Violation] = Groups(bounds.groups, Violation)
         self.lost: Groups[Violation] = Groups(bounds.groups, Violation)
-        "Frames that are not whole in the capture."
+        "Frames that are not whole in the capture, and connections that are not decoded."
+        self.late: Row = {}
+        "The first row of a connection whose packets are not in the order of time."
         self.stalls = Top(bounds.stalls, "conn", "stream", "start")
         self.connections = Top(bounds.connections, "conn")
         self.worst = Top(bounds.streams, "conn", "stream")
@@ -162,7 +164,12 @@ class Summary:
 
     def _violations(self, batch: pa.RecordBatch) -> None:
         for key, places in grouped(batch, "kind", "rule", "type", "dir", "expected"):
-            found = (self.lost if key[0] in NOT_WHOLE else self.broken)[key]
+            if key[0] == "order":
+                self.totals["disordered"] += len(places)
+                self.late = self.late or rows(batch, places[:1])[0]
+            if key[0] == "order" or key[1] == "encrypted":  # the page counts encrypted connections by content
+                continue
+            found = (self.lost if key[0] in (*NOT_WHOLE, "undecoded") else self.broken)[key]
             found.count += len(places)
             if not found.example:
                 found.example = rows(batch, places[:1])[0]
