@@ -185,7 +185,7 @@ async def _data(verb: str, data: str | None, size: int | None, items: int | None
     if size is not None and not 0 <= size <= _MOST_SIZE:
         usage(f"invalid --size {size:,}: expected 0 to {_MOST_SIZE:,} bytes")
     if data is not None and size is not None:
-        usage("-d and --size exclude each other")
+        usage("-d and --size exclude each other: both give the data to send")
     if verb == "stream" and items is not None:
         if data is not None:
             usage("--items sets the request data itself: omit -d, or use --take")
