@@ -70,10 +70,11 @@ def size(text: str, option: str = "size") -> int:
     return int(match[1]) * _SIZES[match[2]]
 
 
-def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None) -> None:
+def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, dmt: str | None = None) -> None:
     """Refuse options that metadata of the type ``--mmt`` cannot carry, and a type without a name."""
-    if mmt == "":
-        usage("--mmt is empty: write a MIME type such as application/json")
+    for option, mime in (("--mmt", mmt), ("--dmt", dmt)):
+        if mime == "":
+            usage(f"{option} is empty: write a MIME type such as application/json")
     if mmt in (None, _COMPOSITE):
         return
     if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):

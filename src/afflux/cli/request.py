@@ -199,12 +199,10 @@ def request(
     """Send a request and print the answer."""
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
     conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
-    inputs.check_metadata(mmt, route, auth_file)
+    inputs.check_metadata(mmt, route, auth_file, dmt)
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
     inputs.check_store(store)
-    if dmt == "":
-        usage("--dmt is empty: write a MIME type such as application/json")
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
