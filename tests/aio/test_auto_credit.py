@@ -9,7 +9,7 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux import LocalProtocolError, Payload
+from afflux import Payload
 from afflux.aio.flow import ItemStream
 
 ITEMS = 20_000
@@ -91,5 +91,5 @@ async def test_a_blocking_client_has_it_too() -> None:
 
 async def test_what_it_may_be() -> None:
     async with afflux.serve(ADDRESS, Numbers()) as server, afflux.connect(server.uri) as peer:
-        with pytest.raises(LocalProtocolError, match="or \"auto\", not 'some'"):
+        with pytest.raises(TypeError, match="or \"auto\", not 'some'"):
             peer.stream(b"1", credit="some")  # type: ignore[arg-type]  # what a user may write

@@ -15,6 +15,7 @@ import pytest
 
 import afflux
 from afflux import Limits, Payload
+from afflux.testing import run
 from tests.aio.handlers import Demo, Fails, Waits, turns
 
 
@@ -85,8 +86,28 @@ async def test_other_exceptions_are_logged_and_sent_in_general_terms(
                 await peer.request(b"1")
             assert caught.value.code == 0x201
             assert "secret" not in str(caught.value)
-    assert [(record.name, record.levelno) for record in caplog.records] == [("afflux.handlers", logging.ERROR)]
-    assert "a secret" in caplog.text
+    first, rest = caplog.records
+    assert {(record.name, record.levelno) for record in (first, rest)} == {("afflux.handlers", logging.ERROR)}
+    assert first.exc_info is not None and "a secret" in str(first.exc_info[1])
+    assert rest.getMessage().startswith("afflux: 2 more failures since the last line: peer ")
+
+
+def test_failures_without_a_line_are_counted_by_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    """At most one line a second; virtual time passes between the bursts."""
+
+    async def bursts() -> None:
+        async with afflux.serve("mem://bursts", Fails()) as server, afflux.connect(server.uri) as peer:
+            for failures in (4, 1, 2):
+                for _ in range(failures):
+                    with pytest.raises(afflux.ApplicationError):
+                        await peer.request(b"1")
+                await asyncio.sleep(2)
+
+    run(bursts())
+    texts = [record.getMessage() for record in caplog.records]
+    assert ["more since" in text for text in texts] == [False, True, False, False]
+    assert texts[1].endswith(" (3 more since the last line)")
+    assert texts[3].startswith("afflux: 1 more failure since the last line: peer ")
 
 
 async def test_an_answer_of_the_wrong_type_fails_the_request(uri: str, caplog: pytest.LogCaptureFixture) -> None:

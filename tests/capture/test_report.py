@@ -316,7 +316,7 @@ def test_tables_that_are_damaged_or_of_another_version(tmp_path: Path) -> None:
 
 def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.html").mkdir()
-    with pytest.raises(OutputRefused, match="is no file"):
+    with pytest.raises(OutputRefused, match="is not a file"):
         write(Tables(), tmp_path / "a.html")
     assert [one.name for one in tmp_path.iterdir()] == ["a.html"]
 

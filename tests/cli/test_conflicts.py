@@ -97,7 +97,7 @@ def test_the_message_names_the_options_and_the_reason(words: str, told: str) -> 
         "--cursor 0 --stream",
         "-o raw --end nul",
         "-o csv --columns a,b",
-        "--fnf -D @/dev/null -o raw",
+        "--fnf -D @/dev/null",
         "--push -m a",
         "--channel -D @/dev/null --resume --store FILE",
     ],

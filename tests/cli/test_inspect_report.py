@@ -55,7 +55,7 @@ def test_only_a_page_is_replaced(capture: Path, tmp_path: Path) -> None:
     for path in before:
         ran = here("inspect", str(capture), "--html", str(path))
         assert (ran.code, ran.out) == (2, "")
-        assert ran.errors == f"afflux: {path} exists and is no HTML page: choose another name for the report\n"
+        assert ran.errors == f"afflux: {path} exists and is not HTML: choose another name for the report\n"
     assert {path: path.read_bytes() for path in before} == before
     assert here("inspect", str(capture), "--html", str(tmp_path)).code == 2
     for _ in range(2):

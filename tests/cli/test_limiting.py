@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from afflux import sync
 from afflux.cli.limiting import limits_of
 from afflux.core.limits import Limits
 from tests.cli.running import COMMAND, Server, afflux, here
@@ -51,7 +52,7 @@ def test_values_are_written_in_the_unit_of_the_limit() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (["payload_byte=1MiB"], "unknown limit 'payload_byte'; the nearest is 'payload_bytes'"),
+        (["payload_byte=1MiB"], "unknown limit 'payload_byte'; did you mean 'payload_bytes'?"),
         (["payload_bytes"], "invalid --limit 'payload_bytes': expected NAME=VALUE"),
         (["payload_bytes=big"], "payload_bytes=big: expected a size such as 16MiB (bytes"),
         (["handshake_s=-1"], "handshake_s=-1: expected a time such as 30s (seconds"),
@@ -108,10 +109,12 @@ def test_a_crowd_without_room_is_counted_and_named() -> None:
 
 
 def test_without_any_room_the_command_ends_with_the_cause() -> None:
-    with Server("--demo", "--limit", "connections=0") as server:
+    words = ["--limit", "connections=1", "--limit", "connections_per_address=1"]
+    with Server("--demo", *words) as server, sync.connect(server.uri) as peer:
+        peer.request(b"")
         ran = here("bench", server.uri, "-q", "-c", "5")
     assert (ran.code, ran.out) == (70, "")
-    assert ran.errors == "afflux: too-many-connections: connections=0 (0x003)\n"
+    assert ran.errors == "afflux: too-many-connections: connections=1 (0x003)\n"
 
 
 def test_open_files_are_allowed_as_far_as_needed() -> None:

@@ -48,6 +48,7 @@ def uri() -> Iterator[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "private").touch(mode=0o600)
     (tmp_path / "hands.py").write_text(SOURCE)
     (tmp_path / "imports.py").write_text("import nosuchmodule\n")
     (tmp_path / "syntax.py").write_text("def x(:\n")
@@ -97,6 +98,27 @@ USAGE = {
     "request {uri} -d @": "file '' not found",
     "request {uri} -D @folder --channel": "'folder' is a directory, not a file",
     "request {uri} --resume --store folder": "--store: 'folder' is a directory, not a file",
+    "request {uri} --resume --store nope/x": "--store: directory 'nope' not found",
+    "request {uri} --resume --store hands.py": "--store: 'hands.py' is not a file of sessions: choose another, or a "
+    "new one",
+    "request {uri} --resume --store ''": "invalid --store: the name is empty (see afflux request --help)",
+    "request {uri} --auth-file nope": "--auth-file: file 'nope' not found",
+    "request {uri} --auth-file folder": "--auth-file: 'folder' is a directory, not a file",
+    "request {uri} --auth-file ''": "invalid --auth-file: the name is empty (see afflux request --help)",
+    "request {uri} --auth-file private": "--auth-file: private: no lines of credentials; expected a line `bearer "
+    "TOKEN` or `simple USER PASSWORD`",
+    "bench {uri} --auth-file nope": "--auth-file: file 'nope' not found",
+    "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --auth-file nope": "--auth-file: file 'nope' not found",
+    "request {uri} --channel -r sum --session nope": "--session: file 'nope' not found",
+    f"{SERVE} --demo --auth-file nope": "--auth-file: file 'nope' not found",
+    f"{SERVE} --demo --resume --store hands.py": "--store: 'hands.py' is not a file of sessions: choose another, or a "
+    "new one",
+    f"{SERVE} --demo --journal ''": "--journal: the name is empty",
+    f"{SERVE} --file ''": "invalid --file: the name is empty (see afflux serve --help)",
+    "journal ''": "directory '' not found",
+    "capture --listen tcp://127.0.0.1:0 --to {uri} -w folder": "--write: 'folder' is a directory, not a file",
+    "capture --listen tcp://127.0.0.1:0 --to {uri} -w nope/x": "--write: directory 'nope' not found",
+    "capture --listen tcp://127.0.0.1:0 --to {uri} -w ''": "--write: the name is empty",
     f"{SERVE} --file folder": "'folder' is a directory, not a file",
     f"{SERVE} --file /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
     f"{SERVE} --demo --journal file": f"--journal: 'file' {DIRECTORY}",
@@ -132,6 +154,31 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} -d x --max-time 0": "--max-time must be longer than 0",
+    "bench {uri} -D x": "invalid --duration 'x': write 200ms, 1.5s or 2m",
+    "bench {uri} -D 0s": "--duration must be longer than 0",
+    "bench {uri} --warmup x": "invalid --warmup 'x': write 200ms, 1.5s or 2m",
+    "bench {uri} --timeout 0": "--timeout must be longer than 0",
+    "doctor --journal nats://h/x": "--journal: doctor reports directories; use afflux journal nats://HOST/STREAM",
+    "request {uri} -d x --fnf -o json": "-o and --fnf exclude each other: that call prints no answer",
+    "request {uri} -d x --delay 1s": "--delay requires --stream, --channel, --cursor or -D: one request has no items "
+    "to pause after",
+    "request {uri} --push": "--push requires -m or -d: it sends metadata, and there is none",
+    "request {uri} --limit connections=5": "--limit connections is for servers, and this command connects to one: use "
+    "afflux serve --limit connections=…",
+    "bench {uri} --limit half_handshakes=5": "--limit half_handshakes is for servers, and this command connects to "
+    "one: use afflux serve --limit half_handshakes=…",
+    "request {uri} --limit capture_bytes=5": "--limit capture_bytes is for captures, which this command does not read",
+    "request {uri} --limit foo=1": "--limit: unknown limit 'foo'; docs/reference/limits.md lists them",
+    f"{SERVE} --demo --limit connections=0": "--limit connections=0: nothing would be served: it has to be above 0 "
+    "(count)",
+    f"{SERVE} --demo --stats inf": "invalid --stats 'inf': write 200ms, 1.5s or 2m",
+    f"{SERVE} --demo --stats 10ms": "invalid --stats '10ms': expected 100ms to 1d",
+    "request {uri}/path": 'a tcp address has no path: omit "/path"',
+    "request {uri} -d x --mmt ''": "--mmt is empty: write a MIME type such as application/json",
+    "request {uri} -d x --dmt ''": "--dmt is empty: write a MIME type such as application/json",
+    "request {uri} -o tabel": "invalid -o/--output: tabel is not one of text, table, json, ndjson, csv, raw, hex; did "
+    "you mean table? (see afflux request --help)",
     SERVE: "serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR",
     "request {uri} -d - -m -": "only one of -d, -D and -m can read stdin, which is read once",
     "request {uri} -d x -o csv --columns a,,b": "--columns a,,b: a name is empty",
@@ -168,7 +215,6 @@ def test_a_module_that_does_not_exist(folder: Path) -> None:
             "serve tcp://192.0.2.1:7000 --demo",
             "cannot listen on tcp://192.0.2.1:7000: this machine does not have the address",
         ),
-        ("capture --listen tcp://127.0.0.1:0 --to {uri} -w folder", "folder: Is a directory"),
     ],
 )
 def test_what_fails_at_once(uri: str, command: str, told: str) -> None:

@@ -102,7 +102,7 @@ async def test_a_client_that_wants_everything_has_unlimited_credit(capsys: pytes
 
 def test_the_command_prints_a_line_at_an_interval_and_one_at_the_end() -> None:
     line = r"\d\d:\d\d:\d\d 0 connected \| 0 live \| 0 requests/s \| 0 B/s out \| 0 B/s in\n"
-    with Server("--demo", "--stats", "0.1") as server:
+    with Server("--demo", "--stats", "100ms") as server:
         assert server.process.stderr is not None
         assert re.fullmatch(line, server.process.stderr.readline())
         code, out, errors = server.stop(signal.SIGINT)

@@ -322,7 +322,13 @@ def test_what_may_be_given_as_credit(credit: Kept) -> None:
         assert (window.size, window.byte_limit) == (credit, 1000)
 
 
-@pytest.mark.parametrize("credit", [-1, 0x80000000, "many", None, 1.5])
+@pytest.mark.parametrize("credit", ["many", None, 1.5, True])
+def test_what_is_no_number_of_items(credit: Kept) -> None:
+    with pytest.raises(TypeError, match=r'^credit= is a whole number of items, or "auto", not '):
+        check_kept(credit)
+
+
+@pytest.mark.parametrize("credit", [-1, 0x80000000])
 def test_what_may_not(credit: Kept) -> None:
     with pytest.raises(LocalProtocolError, match=r'credit must be 0 to 2147483647 or "auto", not ') as caught:
         check_kept(credit)

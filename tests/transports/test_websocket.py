@@ -747,8 +747,8 @@ ANSWERS = [
     (b"HTTP/1.1 101 Yes\r\n\r\n", "does not open a WebSocket: missing Connection header"),
     (b"HTTP/1.1 nonsense\r\n\r\n", "cannot be read, and begins with 'HTTP/1.1 nonsense'"),
     (b"HTTP/1.1 404 Not", "cannot be read, and begins with 'HTTP/1.1 404 Not'"),
-    (b"SSH-2.0-OpenSSH_9.6\r\n", "the server speaks SSH, and begins with 'SSH-2.0-OpenSSH_9.6'"),
-    (b"\x00\x00\x0f\n\n", "the server speaks no HTTP, and begins with"),
+    (b"SSH-2.0-OpenSSH_9.6\r\n", "the peer speaks SSH, not WebSocket, and begins with 'SSH-2.0-OpenSSH_9.6'"),
+    (b"\x00\x00\x0f\n\n", "the peer does not speak WebSocket, and begins with"),
     (b"HTTP/1.1 200 OK\r\n" + (b"A: " + b"x" * 8000 + b"\r\n") * 9, "longer than 65536 bytes, and begins with 'HTTP"),
 ]
 
@@ -795,13 +795,13 @@ ANSWERS_THAT_STAY = [
     (b"HTTP/1.1 600 High\r\n", "cannot be read, and begins with 'HTTP/1.1 600 High'"),
     (b"HTTP/1.1 " + b"x" * 200, "cannot be read, and begins with 'HTTP/1.1 xxx"),
     (b"HTTP/1.1", None),
-    (b"\n", "the server speaks no HTTP"),
+    (b"\n", "the peer does not speak WebSocket"),
 ]
 "Of servers that leave the connection open: nothing else may be waited for. None is an answer that has not ended."
 WHOLE = [
     (b"HTTP/2 200\r\n", "cannot be read, and begins with 'HTTP/2 200'"),
-    (b"ICY 200 OK\r\n\r\n", "the server speaks no HTTP, and begins with 'ICY 200 OK'"),
-    (b"\x15\x03\x03\x00\x02\x02\x0a", "the server speaks TLS"),
+    (b"ICY 200 OK\r\n\r\n", "the peer does not speak WebSocket, and begins with 'ICY 200 OK'"),
+    (b"\x15\x03\x03\x00\x02\x02\x0a", "the peer speaks TLS, not WebSocket"),
 ]
 "Of these the first byte tells: what comes later is not waited for."
 
@@ -903,7 +903,9 @@ async def test_tcp_and_websocket_do_not_mix() -> None:
         with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks HTTP, not rsocket"):
             await peer.request(b"")
     async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server:
-        with pytest.raises(afflux.ConnectFailed, match="the server speaks no HTTP"):
+        with pytest.raises(
+            afflux.ConnectFailed, match="the peer speaks limit or rsocket or rsocket-draft, not WebSock"
+        ):
             await afflux.connect(server.uri.replace("tcp:", "ws:"))
 
 
@@ -1021,9 +1023,9 @@ async def test_our_clients_speak_to_the_library_over_tls(certificates: Certifica
 async def test_ws_and_wss_do_not_mix(certificates: Certificates) -> None:
     async with afflux.serve("wss://127.0.0.1:0", Demo(), tls=certificates.to_serve) as server:
         plain = server.uri.replace("wss:", "ws:")
-        with pytest.raises(afflux.ConnectFailed, match="the server speaks TLS"):
+        with pytest.raises(afflux.ConnectFailed, match="the peer speaks TLS, not WebSocket"):
             await afflux.connect(plain)
-        with pytest.raises(afflux.ConnectFailed, match="the server speaks TLS"):
+        with pytest.raises(afflux.ConnectFailed, match="the peer speaks TLS, not WebSocket"):
             await asyncio.to_thread(afflux.sync.connect, plain)
         with pytest.raises(afflux.ConnectFailed, match="the certificate is not signed by a trusted authority"):
             await afflux.connect(server.uri)

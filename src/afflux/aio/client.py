@@ -16,6 +16,7 @@ from afflux.aio.peer import Peer
 from afflux.aio.serving import Serving
 from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls import SetupLike, terms_of
+from afflux.calls.arguments import AsyncOnly, check_arguments
 from afflux.core.entry import NO_STORE
 from afflux.core.errors import ConnectFailed, SetupRefused
 from afflux.core.events import Established, Opened, Suspended
@@ -107,7 +108,7 @@ class _Plan:
     store: Path | None
 
 
-class Connecting:
+class Connecting(AsyncOnly):
     """A connection about to be made: ``await`` it for the peer, or use ``async with``, which also closes the peer."""
 
     __slots__ = ("_peer", "_plan", "_store")
@@ -207,7 +208,7 @@ class Connecting:
             engine = former.engine
         handlers = ClientHandlers(verbs, extensions=plan.extensions)
         watch = watch_of(plan.address.entry, str(plan.address), client=True)
-        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address.protocol, watch=watch)
+        driver = handlers.slots.driver = Driver(engine, handlers, expects=plan.address, watch=watch)
         driver.leases.wait_s = plan.lease_wait
         if terms.leases:
             driver.leases.first = driver.state.loop.create_future()
@@ -363,11 +364,13 @@ def connect(
             at a time; closing the connection normally ends the session.
     Raises:
         AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
+        TypeError: immediately: an argument is of a wrong type.
         Unsupported: the protocol or transport lacks a requested feature.
         ConnectFailed: when entered: no server answered, or the TLS handshake failed.
         SetupRefused: when entered, with ``store``: the session in the file is over; with ``reconnect`` another begins.
         afflux.resume.StoreError: when entered: the file cannot be used.
     """
+    check_arguments(locals())
     if store is not None and not resume:
         raise ValueError("store= stores a session that can be resumed: it needs resume=True")
     address = parse(uri)

@@ -32,6 +32,7 @@ from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Answers, Event, Items, Verb
 from afflux.core.payload import PayloadLike, payload_of
+from afflux.transports.address import Address
 from afflux.watching import Watch
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class Driver:
     leases: LeaseQueue
     streams: Streams
 
-    def __init__(self, engine: Engine, owner: Owner, *, expects: str | None = None, watch: Watch | None = None) -> None:
+    def __init__(
+        self, engine: Engine, owner: Owner, *, expects: Address | None = None, watch: Watch | None = None
+    ) -> None:
         self.engine = engine = engine if watch is None else watch.tap(engine)
         self.owner = owner
         self.state = state = State(engine, self, watch)
@@ -300,6 +303,7 @@ class Driver:
         """Leave when the transport is gone and every task has ended."""
         if self.state.lost and not self.tasks.running and not self.state.left:
             self.state.left = True
+            self.state.log_rest()
             if self._finished is not None:
                 self._finished.set_result(None)
             self.state.loop.call_soon(self._leave)

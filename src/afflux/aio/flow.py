@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from operator import length_hint
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from afflux.calls.arguments import AsyncOnly, check_type
 from afflux.core.autocredit import AutoWindow, Kept, window_of
 from afflux.core.credit import Window
 from afflux.core.errors import Error, LocalProtocolError
@@ -248,7 +249,7 @@ class Inbound:
                 self.driver.output.flush_soon()
 
 
-class ItemStream(AsyncIterator[Payload]):
+class ItemStream(AsyncOnly, AsyncIterator[Payload]):
     """The items of one stream.
 
     ``async for`` iterates over them. Leaving the loop early cancels the stream: immediately where objects are freed
@@ -296,6 +297,9 @@ class ItemStream(AsyncIterator[Payload]):
     def __aiter__(self) -> ItemStream:
         return self
 
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f'{type(self).__name__} is asynchronous: write "async for", in an async function')
+
     async def __anext__(self) -> Payload:
         for item in self._items:
             return item
@@ -327,8 +331,11 @@ class ItemStream(AsyncIterator[Payload]):
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
+            TypeError: it is not a whole number.
         """
         most = self._inbound.driver.engine.most_credit
+        if type(n) is not int:
+            check_type("the grant of request()", n, int, "a whole number of items")
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
         self._start(n)

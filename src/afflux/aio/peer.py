@@ -16,6 +16,7 @@ from afflux.aio.sender import Source
 from afflux.aio.serving import Serving
 from afflux.aio.session import Session
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for, pushed
+from afflux.calls.arguments import AsyncOnly, check_type
 from afflux.core.autocredit import Kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -45,7 +46,7 @@ def current_peer() -> Peer:
     return _current.get()
 
 
-class Peer(Opens):
+class Peer(AsyncOnly, Opens):
     """One connection, seen from this side; ``async with`` closes it. ``connect`` and ``serve`` create it.
 
     ``metadata=`` of a verb is bytes, which are sent unchanged, or entries of composite metadata: one, such as
@@ -338,6 +339,7 @@ class Peer(Opens):
                 at most that many seconds.
             reason: a text for the peer.
         """
+        check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
         keeper = self.keeper
         if keeper is not None:
             await (keeper.settle() if drain else keeper.stop())

@@ -17,8 +17,9 @@ from afflux.aio.output import Output
 from afflux.aio.state import State
 from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.limits import Limits
+from afflux.transports.address import Address
 from afflux.transports.reading import Receiver
-from afflux.transports.strangers import stranger
+from afflux.transports.strangers import answer_to, stranger_at
 
 __all__ = ["Pump"]
 
@@ -29,7 +30,7 @@ class Pump(Receiver):
     # Slots: a dictionary for each of 10,000 connections takes 16 MiB (docs/how-to/many.md).
     __slots__ = ("_expects", "_linger", "_view", "answers", "input", "memory", "output", "state")
 
-    def __init__(self, state: State, expects: str | None) -> None:
+    def __init__(self, state: State, expects: Address | None) -> None:
         self._view = None
         self.state = state
         self.input = Input(state)
@@ -83,8 +84,8 @@ class Pump(Receiver):
             return
         if self._expects is not None:
             expects, self._expects = self._expects, None
-            if reason := stranger(data, expects, client=self.answers):
-                self._refuse_foreign(data, reason)
+            if reason := stranger_at(expects, data, client=self.answers):
+                self._refuse_foreign(expects, data, reason)
                 return
         self.input.receive(data)
 
@@ -188,11 +189,18 @@ class Pump(Receiver):
             self._linger.cancel()
             self._linger = None
 
-    def _refuse_foreign(self, data: bytes, text: str) -> None:
-        """The peer speaks another protocol. The engine answers as it answers any invalid first frame; the application
-        gets the name of the protocol."""
+    def _refuse_foreign(self, expects: Address, data: bytes, text: str) -> None:
+        """The peer speaks another protocol. A client of a known one is answered in that protocol, any other peer as the
+        engine answers an invalid first frame; the application gets the name of the protocol."""
         state = self.state
         error = RemoteProtocolError.of_handshake(text)
+        if self.answers and state.transport is not None and not expects.carrier.messages:
+            answer = answer_to(data, expects.protocol)[1]
+            if answer is not None:
+                state.transport.write(answer)
+                state.driver.end(error)
+                state.run(state.engine.receive_eof, state.now())
+                return
         if not (self.answers or state.resumable):
             state.driver.end(error)
         self.input.take(data)

@@ -17,6 +17,7 @@ from afflux.aio.memory import Memory
 from afflux.aio.peer import Peer
 from afflux.aio.recognizing import Recognizing, Wires
 from afflux.aio.verbs import Extension, verbs_of
+from afflux.calls.arguments import AsyncOnly, check_arguments, check_type, wrong
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
 from afflux.core.errors import ConnectionClosed, LimitExceeded
@@ -63,7 +64,7 @@ class _Extras:
         return Terms(lease=self.lease, sessions=sessions, extensions=tuple(self.extensions), place=ask_for_large_pages)
 
 
-class Server:
+class Server(AsyncOnly):
     """A listening server. ``async with`` closes it, and with it every connection."""
 
     def __init__(
@@ -154,6 +155,7 @@ class Server:
             drain: let the live streams end first: True waits without a bound, a number waits that many seconds.
             keep: with ``store``, let the sessions stay in the file: their clients reconnect to the next server.
         """
+        check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
         self._clients.closing = True
         if self._listener is not None:
             self._listener.close()
@@ -274,7 +276,7 @@ class Server:
     def _connection(self, entry: ProtocolEntry, engine: Engine, uri: str) -> ServerConnection:
         """Create the connection of an engine."""
         connection = ServerConnection(self._verbs, credit=self._credit, extensions=self._extras.extensions)
-        expects = None if self._wires.recognizes else entry.name
+        expects = None if self._wires.recognizes else self._address
         connection.slots.driver = driver = Driver(
             engine, connection, expects=expects, watch=watch_of(entry, uri, client=False)
         )
@@ -384,10 +386,19 @@ def serve(
     Raises:
         AddressError: immediately, for an invalid address; when entered, for a certificate that cannot be used.
         BindFailed: when entered: the address cannot be bound.
+        TypeError: immediately: an argument is of a wrong type, or the handler has no verbs.
         Unsupported: the protocol lacks a requested feature, such as ``store``; ``reuse_port`` where the system has no
             SO_REUSEPORT.
         afflux.resume.StoreError: when entered: the file cannot be used.
     """
+    check_type("resume=", resume, bool, "True or False at a server")
+    check_arguments(locals())
+    if isinstance(lease, bool):
+        raise wrong("lease=", lease, "a policy such as afflux.FixedLease(100, ttl=1)")
+    if handler is None:
+        raise TypeError(
+            "a server needs a handler: an object with methods such as request or stream, or an afflux.Router"
+        )
     if store is not None and not resume:
         raise ValueError("store= stores sessions that can be resumed: it needs resume=True")
     address = parse(uri, serving=True)

@@ -63,6 +63,11 @@ class Starting:
     async def __aexit__(self, *error: Any) -> Any:
         return await self._made.__aexit__(*error)
 
+    def __enter__(self) -> Any:
+        return self._now().__enter__()  # raises: ``async with`` is right
+
+    def __exit__(self, *_: object) -> None: ...
+
     async def start(self) -> Any:
         """Listen, as ``Server.start``."""
         return await (await self._wait()).start()

@@ -30,6 +30,7 @@ class State:
         "_due",
         "_logged",
         "_timer",
+        "_unlogged",
         "away",
         "driver",
         "engine",
@@ -67,6 +68,8 @@ class State:
         self.away = False
         "The session has no transport for now."
         self._logged = -inf
+        self._unlogged = 0
+        "Failures since the last line of the log."
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -138,8 +141,20 @@ class State:
         return "gone" if self.transport is None else end_of(self.transport.get_extra_info("peername"))
 
     def log_failure(self, text: str, error: BaseException | None = None) -> None:
-        """Log a failure that is not an error on the wire; at most one line a second (DR-12)."""
+        """Log a failure that is not an error on the wire; at most one line a second (DR-12). Failures without a line
+        are counted: the next line has their number, or ``log_rest``."""
         now = self.now()
-        if now - self._logged >= 1.0:
-            self._logged = now
-            HANDLERS.error("%s", text, exc_info=error)
+        if now - self._logged < 1.0:
+            self._unlogged += 1
+            return
+        self._logged = now
+        left_out = f" ({self._unlogged} more since the last line)" if self._unlogged else ""
+        self._unlogged = 0
+        HANDLERS.error("%s%s", text, left_out, exc_info=error)
+
+    def log_rest(self) -> None:
+        """The connection ends: log the number of failures that no line has counted."""
+        if self._unlogged:
+            left_out = f"{self._unlogged} more failure{'s' * (self._unlogged > 1)}"
+            HANDLERS.error("afflux: %s since the last line: peer %s", left_out, self.far)
+            self._unlogged = 0

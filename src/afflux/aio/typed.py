@@ -16,7 +16,7 @@ from afflux.aio.opening import Channel, cancel_stream, fail_channel
 from afflux.aio.sender import Over, Sender, Source
 from afflux.calls import payload_for
 from afflux.core.autocredit import Kept
-from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
+from afflux.core.errors import Canceled, Error, Invalid, LimitExceeded, LocalProtocolError
 from afflux.core.payload import Payload, PayloadLike, Payloads, payload_of
 from afflux.sessions.chan import Chan, SessionType
 from afflux.sessions.errors import SessionTypeError, SessionViolation
@@ -208,7 +208,7 @@ class SessionSteps:
         """End the session with an error."""
         driver, stream = self._driver, self._sender.id
         driver.streams.inbounds.pop(stream, None)
-        driver.engine.fail(stream, error)
+        driver.engine.fail(stream, _for_peer(error))
         driver.output.flush_soon()
         self._items.cancel()
         self._sender.over = True
@@ -272,6 +272,13 @@ async def serve_session(
     await function(type.at_server(steps))
     if not steps.finished:
         raise SessionTypeError(0, "steps until its end", f"the return of {function!r}", stream=stream)
+
+
+def _for_peer(error: Error) -> Error:
+    """Return the error that the peer receives: for a step that is not of the type, one with the text."""
+    if isinstance(error, SessionViolation):
+        return Invalid(f"the session type expects {error.expected}, not {error.seen}", rule=error.rule)
+    return error
 
 
 class MonitoredChannel(Channel):

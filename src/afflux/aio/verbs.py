@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import getattr_static
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Final
+
+from afflux.calls.arguments import check_one_answer
 
 __all__ = ["VERBS", "Extension", "verbs_of"]
 
@@ -20,14 +22,32 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
     """Return the methods of ``handler`` that implement verbs, by name.
 
     Raises:
-        TypeError: the handler has no such method, or is a class.
+        TypeError: the handler has no such method, or is a class; a method with one answer is a generator.
     """
     if handler is None:
         return {}
-    handler = getattr(handler, "as_handler", lambda: handler)()
+    given = handler
+    if (convert := getattr(handler, "as_handler", None)) is not None:
+        if isinstance(handler, type):
+            raise _is_class(handler)
+        handler = convert()
     found = {verb: method for verb in VERBS if callable(method := getattr(handler, verb, None))}
     if not found:
-        raise TypeError(f"a handler has at least one of the methods {', '.join(VERBS)}; {handler!r} has none")
+        raise TypeError(f"a handler has at least one of the methods {', '.join(VERBS)}; {_without_verbs(given)}")
     if isinstance(handler, type) and any(isinstance(getattr_static(handler, verb), FunctionType) for verb in found):
-        raise TypeError(f"a handler is an object, not its class: pass {handler.__name__}(), not {handler.__name__}")
+        raise _is_class(handler)
+    for verb, method in found.items():
+        check_one_answer(verb, method)
     return found
+
+
+def _is_class(handler: type) -> TypeError:
+    return TypeError(f"a handler is an object, not its class: pass {handler.__name__}(), not {handler.__name__}")
+
+
+def _without_verbs(handler: object) -> str:
+    if hasattr(handler, "as_handler"):
+        return f"{handler!r} has no functions yet: add them before it is served"
+    if isinstance(handler, FunctionType | MethodType):
+        return f"{handler.__qualname__} is a function: add it to an afflux.Router"
+    return f"{handler!r} has none"

@@ -71,7 +71,7 @@ async def _measured(plan: Plan, clock: Callable[[], float]) -> float:
         address, plan.limits, plan.setup, plan.metadata_mime, plan.data_mime, _PERIOD, plan.limits.lifetime_s, None
     )
     engine = address.entry.make("client", terms, limits=plan.limits, decide=False, now=now())
-    driver = _Probe(engine, Owner(), expects=address.protocol)
+    driver = _Probe(engine, Owner(), expects=address)
     try:
         await address.carrier.load().open(address, lambda: driver.pump, settled(None, address))
         if "session" in address.entry.features and not driver.greeted:

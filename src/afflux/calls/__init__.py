@@ -5,10 +5,11 @@ Shared by the asyncio and the blocking API. ``protocols.rsocket.metadata`` encod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from afflux.calls.arguments import text_of_route, wrong
 from afflux.core.errors import Invalid, LocalProtocolError, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -93,12 +94,16 @@ def call_payload(
         return payload
     if payload.metadata is not None:
         raise TypeError("the payload already has metadata; pass plain data with route=, cursor= and metadata=")
+    if route is not None:
+        text_of_route(route)
+    if cursor is not None and not hasattr(cursor, "encode"):
+        raise wrong("cursor=", cursor, "an entry of afflux.journal, such as Read(first=500)")
     if route is None and cursor is None and isinstance(metadata, _BYTES):
         return Payload(payload.data, bytes(metadata))
     if metadata_mime is not None and metadata_mime != COMPOSITE:
         return Payload(payload.data, _alone(metadata, route, cursor, metadata_mime))
     if metadata is None and cursor is None:
-        return Payload(payload.data, _route_only(str(route)))
+        return Payload(payload.data, _route_only(route or ""))
     return Payload(payload.data, _composed(metadata, route, cursor))
 
 
@@ -121,7 +126,7 @@ def payload_for(
         return payload_of(data)
     mime = metadata_mime_of(engine)
     if type(data) is bytes and metadata is None and cursor is None and mime in (None, COMPOSITE):
-        return Payload(data, _route_only(str(route)))  # the usual call
+        return Payload(data, _route_only(route if type(route) is str else text_of_route(route)))  # the usual call
     return call_payload(data, metadata, route, cursor, mime)
 
 
@@ -275,7 +280,7 @@ def entries_of(metadata: Any) -> Sequence[EntryLike]:
         return ((OCTET_STREAM, bytes(metadata)),)
     if hasattr(metadata, "MIME") or (isinstance(metadata, tuple) and metadata and isinstance(metadata[0], str)):
         return (metadata,)
-    if isinstance(metadata, str) or not isinstance(metadata, Iterable):
+    if isinstance(metadata, (str, Mapping)) or not isinstance(metadata, Iterable):
         raise TypeError(f"metadata must be bytes, an entry or several entries, not {type(metadata).__name__}")
     return tuple(metadata)
 

@@ -26,6 +26,7 @@ from afflux.cli.request import request
 from afflux.cli.serve import serve
 from afflux.cli.shell import shell
 from afflux.cli.spark import spark
+from afflux.cli.verbose import prefix_log
 from afflux.cli.wireshark import wireshark
 
 __all__ = ["app", "run"]
@@ -39,7 +40,7 @@ _FUNCTIONS = (
 
 app = typer.Typer(
     name="afflux",
-    help="Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure.",
+    help="Call, serve, measure and decode RSocket and five other protocols, with back-pressure.",
     epilog=epilog("afflux"),
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -61,7 +62,7 @@ for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
 
 @app.callback()
 def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
-    """Call, serve, measure and decode RSocket and three other reactive protocols, with back-pressure."""
+    """Call, serve, measure and decode RSocket and five other protocols, with back-pressure."""
 
 
 @cache
@@ -73,6 +74,7 @@ def _tree() -> Callable[..., Any]:
 def run(arguments: Sequence[str], **settings: Any) -> int:
     """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
     typer's context, such as ``obj``."""
+    prefix_log()
     try:
         code = _tree()(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
     except UsageError as error:

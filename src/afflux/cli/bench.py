@@ -17,7 +17,7 @@ import typer
 from afflux.cli import tables
 from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
-from afflux.cli.inputs import check_metadata, one
+from afflux.cli.inputs import above_0, check_metadata, credentials, one, path_name
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
@@ -112,7 +112,10 @@ def bench(
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     fail_if: Annotated[
@@ -143,12 +146,12 @@ def bench(
         uri=uri,
         verb=verb,
         requests=requests,
-        duration=None if duration is None else seconds_of(duration),
+        duration=None if duration is None else above_0(duration, "--duration"),
         connections=connections,
         concurrency=concurrency,
         rate=rate,
-        warmup=seconds_of(warmup),
-        timeout=seconds_of(timeout),
+        warmup=seconds_of(warmup, "--warmup"),
+        timeout=above_0(timeout, "--timeout"),
         route=route,
         data=asyncio.run(_data(verb, data, size, items)),
         metadata=None if metadata is None else asyncio.run(one(metadata)),
@@ -158,7 +161,7 @@ def bench(
         ends=items is not None,
         take=_take(verb, take),
         setup=_credentials(auth_file),
-        limits=limits_of(limit, Limits.trusted()),
+        limits=limits_of(limit, Limits.trusted(), client=True),
         connect_timeout=connect_timeout(wait) or _CONNECT_S,
         workers=workers,
     )
@@ -182,7 +185,7 @@ async def _data(verb: str, data: str | None, size: int | None, items: int | None
     if size is not None and not 0 <= size <= _MOST_SIZE:
         usage(f"invalid --size {size:,}: expected 0 to {_MOST_SIZE:,} bytes")
     if data is not None and size is not None:
-        usage("-d and --size exclude each other")
+        usage("-d and --size exclude each other: both give the data to send")
     if verb == "stream" and items is not None:
         if data is not None:
             usage("--items sets the request data itself: omit -d, or use --take")
@@ -201,9 +204,8 @@ def _take(verb: str, take: int | None) -> int | None:
 def _credentials(path: Path | None) -> Any:
     if path is None:
         return None
-    import afflux
 
-    return [afflux.auth.read_file(path)]
+    return [credentials(path)]
 
 
 def _windows(credit: str | None, verb: str) -> list[Kept]:

@@ -15,6 +15,7 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED
+from afflux.cli.inputs import writable
 from afflux.cli.serve import fast_loop, listen_for_signals
 
 __all__ = ["capture"]
@@ -28,6 +29,8 @@ def capture(
     """Relay connections to a server and record them as pcapng, for `afflux decode` and Wireshark. Bytes inside TLS are
     recorded unencrypted: the proxy decrypts what it receives and encrypts what it sends. Prints `ready URI` when it
     listens. SIGINT and SIGTERM stop it."""
+    if file != "-":
+        writable(file, "--write")
     opened = nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb", 0)  # noqa: SIM115
     with opened as target, asyncio.Runner(loop_factory=fast_loop()) as runner:
         try:

@@ -86,9 +86,11 @@ REQUEST: tuple[Excludes | Requires, ...] = (
     *(Requires(option, _ITEMS, "a single answer has no window of items") for option in ("--credit", "--graph")),
     Requires("--take", _ITEMS, "the other calls have at most one answer"),
     *_each("--delay", ("--fnf", "--push", "--routes"), "that call waits for no items"),
+    Requires("--delay", (*_ITEMS, "-D"), "one request has no items to pause after"),
+    Requires("--push", ("-m", "-d"), "it sends metadata, and there is none"),
     *(
         Excludes((option, verb), "that call prints no answer")
-        for option in ("--end", "--columns")
+        for option in ("-o", "--end", "--columns")
         for verb in ("--fnf", "--push")
     ),
     Requires("--end", ("-o raw",), "the other formats separate items themselves"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from afflux.cli import tables
+from afflux.cli.exits import usage
 from afflux.cli.findings import Finding, findings, journals
 from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
@@ -22,7 +22,7 @@ _OUTPUTS = (Format.table, Format.json, Format.ndjson)
 
 def doctor(
     journal: Annotated[
-        Path | None, typer.Option("--journal", metavar="DIR", help="Also report the journals of `serve --journal DIR`.")
+        str | None, typer.Option("--journal", metavar="DIR", help="Also report the journals of `serve --journal DIR`.")
     ] = None,
     output: Annotated[
         str | None,
@@ -33,8 +33,9 @@ def doctor(
     chosen = format_of(output, "doctor", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     found = list(findings())
     if journal is not None:
-        directory(str(journal))
-        found += journals(journal)
+        if journal.startswith("nats://"):
+            usage("--journal: doctor reports directories; use afflux journal nats://HOST/STREAM")
+        found += journals(directory(journal))
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     elif chosen is Format.ndjson:

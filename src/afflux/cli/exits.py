@@ -69,7 +69,7 @@ def code_of(error: BaseException) -> int:
         return USAGE  # only afflux's own ValueErrors arrive here, such as AuthFileError
     if isinstance(error, errors.Error) and error.code is not None:
         return by_wire_code().get(error.code, OTHER_CODE)
-    if isinstance(error, errors.RemoteProtocolError) and error.in_handshake:
+    if any(isinstance(one, errors.RemoteProtocolError) and one.in_handshake for one in (error, error.__cause__)):
         return WRONG_PROTOCOL
     if isinstance(error, errors.SetupRefused) or _tls(error) or getattr(error, "in_handshake", False):
         return HANDSHAKE

@@ -10,13 +10,19 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
 
 from afflux.cli.exits import usage
 from afflux.core.autocredit import Kept
 
+if TYPE_CHECKING:
+    from afflux.protocols.rsocket.metadata import Bearer, Simple
+
 __all__ = [
-    *("LINE_LIMIT", "check_metadata", "check_reach", "check_source", "credit", "directory", "duration"),
-    *("existing", "items", "new_directory", "one", "size"),
+    *("LINE_LIMIT", "above_0", "check_metadata", "check_reach", "check_source", "check_store", "credentials", "credit"),
+    *("directory", "duration", "existing", "items", "new_directory", "one", "path_name", "size", "writable"),
 ]
 
 LINE_LIMIT = 0x100_0000
@@ -24,6 +30,7 @@ LINE_LIMIT = 0x100_0000
 
 CHUNK = 0x1_0000
 
+_SQLITE = b"SQLite format 3\0"
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
 _AUTHENTICATION = "message/x.rsocket.authentication.v0"
@@ -38,6 +45,14 @@ def duration(text: str, option: str = "duration") -> float:
     if match is None:
         usage(f"invalid {option} {text!r}: write 200ms, 1.5s or 2m")
     return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def above_0(text: str, option: str) -> float:
+    """Parse a duration that cannot be 0. Exits with a usage error as above."""
+    seconds = duration(text, option)
+    if not seconds:
+        usage(f"{option} must be longer than 0")
+    return seconds
 
 
 _SIZES: dict[str, int] = {"": 1, "B": 1} | {
@@ -55,8 +70,11 @@ def size(text: str, option: str = "size") -> int:
     return int(match[1]) * _SIZES[match[2]]
 
 
-def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None) -> None:
-    """Refuse options that metadata of the type ``--mmt`` cannot carry."""
+def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, dmt: str | None = None) -> None:
+    """Refuse options that metadata of the type ``--mmt`` cannot carry, and a type without a name."""
+    for option, mime in (("--mmt", mmt), ("--dmt", dmt)):
+        if mime == "":
+            usage(f"{option} is empty: write a MIME type such as application/json")
     if mmt in (None, _COMPOSITE):
         return
     if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):
@@ -130,29 +148,79 @@ async def _read(descriptor: int) -> bytes:
     return await arrived
 
 
-def existing(name: str, *, regular: bool = False, hint: str = "", instead: str = "") -> Path:
-    """Return the path of a file. Exits with a usage error if there is none, or with ``regular`` if it is a device or a
-    pipe, which cannot be read twice. ``hint`` is added where there is none, ``instead`` to that it is a pipe."""
-    path = Path(name)
+def existing(name: str, *, option: str = "", regular: bool = False, hint: str = "", instead: str = "") -> Path:
+    """Return the path of a file. Exits with a usage error, which begins with ``option``, if there is none, or with
+    ``regular`` if it is a device or a pipe, which cannot be read twice. ``hint`` is added where there is none,
+    ``instead`` to that it is a pipe."""
+    path, where = Path(name), f"{option}: " if option else ""
     if not name or not path.exists():
-        usage(f"file {name!r} not found{hint}")
+        usage(f"{where}file {name!r} not found{hint}")
     if path.is_dir():
-        usage(f"{name!r} is a directory, not a file")
+        usage(f"{where}{name!r} is a directory, not a file")
     if regular and not path.is_file():
-        usage(f"{name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
+        usage(f"{where}{name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
     return path
+
+
+def writable(name: str, option: str) -> None:
+    """Exit with a usage error for the name of a file that cannot be written: without a directory, or one itself."""
+    path = Path(name)
+    if not name:
+        usage(f"{option}: the name is empty")
+    if path.is_dir():
+        usage(f"{option}: {name!r} is a directory, not a file")
+    if not path.parent.is_dir():
+        usage(f"{option}: directory {str(path.parent)!r} not found")
+
+
+def path_name(text: str) -> Path:
+    """Parse the name of a file or a directory; an empty one, such as that of an unset variable, is refused."""
+    if not text:
+        raise typer.BadParameter("the name is empty")
+    return Path(text)
+
+
+def credentials(path: Path) -> Simple | Bearer:
+    """Read the file of --auth-file. Exits with a usage error if it has no credentials."""
+    from afflux import auth
+
+    existing(str(path), option="--auth-file")
+    try:
+        return auth.read_file(path)
+    except auth.AuthFileError as error:
+        usage(f"--auth-file: {error}")
+
+
+def check_store(path: Path | None) -> None:
+    """Refuse a file of --store that cannot store sessions. A new file needs its directory only."""
+    if path is None:
+        return
+    if not path.exists():
+        if not path.parent.is_dir():
+            usage(f"--store: directory {str(path.parent)!r} not found")
+        return
+    existing(str(path), option="--store", regular=True)
+    try:
+        with path.open("rb") as file:
+            begin = file.read(len(_SQLITE))
+    except OSError as error:
+        usage(f"--store: cannot read {str(path)!r}: {error.strerror}")
+    if begin not in (b"", _SQLITE):
+        usage(f"--store: {str(path)!r} is not a file of sessions: choose another, or a new one")
 
 
 def directory(name: str) -> Path:
     """Return the path of a directory. Exits with a usage error if there is none."""
     path = Path(name)
-    if not path.is_dir():
-        usage(f"{name!r} is a file, not a directory" if path.exists() else f"directory {name!r} not found")
+    if not name or not path.is_dir():
+        usage(f"{name!r} is a file, not a directory" if name and path.exists() else f"directory {name!r} not found")
     return path
 
 
 def new_directory(name: str, option: str) -> Path:
     """Return the path of a directory that exists or can be made. Exits with a usage error if it is a file."""
+    if not name:
+        usage(f"{option}: the name is empty")
     path = Path(name)
     if path.exists() and not path.is_dir():
         usage(f"{option}: {name!r} is a file; it has to be a directory, which may be new")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from math import inf
 from typing import Annotated, Any, Final
 
@@ -17,9 +16,9 @@ import typer
 
 from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
-from afflux.cli.inputs import duration, size
+from afflux.cli.inputs import above_0, duration, size
 from afflux.core.errors import Error, LimitExceeded, RemoteProtocolError
-from afflux.core.limits import ROWS, LimitRow, Limits
+from afflux.core.limits import ROWS, LimitRow, Limits, unknown
 
 __all__ = ["ConnectTimeout", "LimitOption", "allow_open_files", "connect_timeout", "limits_of", "name_option"]
 
@@ -41,14 +40,25 @@ ConnectTimeout = Annotated[
 
 _SPARE_FILES: Final = 240
 "Open files of a process in addition to its connections."
+_OF_SERVERS: Final = (
+    *("connections", "connections_per_address", "accepts_per_s", "half_handshakes", "accept_backoff_s"),
+    *("auth_failures", "resume_sessions", "resume_process_bytes", "resume_rate"),
+    *("journal_bytes", "partitions", "staged_bytes", "staging_parts"),
+)
+"Limits that have no effect at a client."
+_ABOVE_0: Final = frozenset(
+    ("connections", "accepts_per_s", "half_handshakes", "streams", "handshake_s", "payload_bytes")
+)
+"Limits with which nothing works when they are 0."
 _NUMBER = re.compile(r"\d[\d_]*(\.\d+)?")
 _NAMED = re.compile(r"\b([a-z_]+)=[\d.]")
 _SIZED = re.compile(r"(\d+) bytes(?: or more)? exceed ([a-z_]+)=\d")
 
 
-def limits_of(given: Sequence[str] | None, base: Limits | None = None) -> Limits:
+def limits_of(given: Sequence[str] | None, base: Limits | None = None, *, client: bool = False) -> Limits:
     """Return ``base``, or the limits of a server, with the values of --limit. Exits with a usage error for an unknown
-    name, a value that is none, or values that contradict each other."""
+    name, one that has no effect in this command (``client``: in one that only connects), a value that is none, or
+    values that contradict each other."""
     base = base or Limits.server()
     if not given:
         return base
@@ -59,7 +69,9 @@ def limits_of(given: Sequence[str] | None, base: Limits | None = None) -> Limits
         if not equals:
             usage(f"invalid --limit {text!r}: expected NAME=VALUE, such as payload_bytes=16MiB")
         if name not in ROWS:
-            usage(f"--limit: unknown limit {name!r}; the nearest is {get_close_matches(name, ROWS, 1, 0)[0]!r}")
+            usage(f"--limit: {unknown(name)}")
+        if reason := _not_here(name, client):
+            usage(f"--limit {name} {reason}")
         if name in changes:
             usage(f"--limit {name} is given twice")
         changes[name] = _value(ROWS[name], value.strip())
@@ -70,14 +82,18 @@ def limits_of(given: Sequence[str] | None, base: Limits | None = None) -> Limits
         usage(f"--limit: {error}{f'; set --limit {bound[1]}=… as well' if bound else ''}")
 
 
+def _not_here(name: str, client: bool) -> str | None:
+    """Return why a limit has no effect in this command, if it has none."""
+    if name.startswith("capture_"):
+        return "is for captures, which this command does not read"
+    if client and name in _OF_SERVERS:
+        return f"is for servers, and this command connects to one: use afflux serve --limit {name}=…"
+    return None
+
+
 def connect_timeout(text: str | None) -> float | None:
     """Parse --connect-timeout into seconds."""
-    if text is None:
-        return None
-    seconds = duration(text, "--connect-timeout")
-    if not seconds:
-        usage("--connect-timeout must be longer than 0")
-    return seconds
+    return None if text is None else above_0(text, "--connect-timeout")
 
 
 def name_option(error: Error) -> None:
@@ -111,7 +127,10 @@ def _value(row: LimitRow, text: str) -> Any:
     if row.off and text in ("off", "none"):
         return None
     if not isinstance(row.server, tuple):
-        return _part(row, text)
+        part = _part(row, text)
+        if not part and row.name in _ABOVE_0:
+            usage(f"--limit {row.name}={text}: nothing would be served: it has to be above 0 ({row.unit})")
+        return part
     parts = text.split(",")
     if len(parts) != len(row.server):
         usage(f"--limit {row.name}={text}: expected {len(row.server)} values with a comma ({row.unit})")

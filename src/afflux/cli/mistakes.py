@@ -52,7 +52,10 @@ def _value(error: Any) -> str:
             return f"{value} is less than {least}"
         case {"type": "less_than_equal", "input": value, "ctx": {"le": most}}:
             return f"{value} is more than {most}"
-    return _lowered(error.message.removeprefix("Value error, ")).replace("'", "")
+    text = _lowered(error.message.removeprefix("Value error, ")).replace("'", "")
+    if listed := re.fullmatch(r"(\S+) is not one of (.+)", text):
+        text += _near(listed[1], listed[2].split(", "))
+    return text
 
 
 def _lowered(message: str) -> str:

@@ -15,7 +15,7 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import check_reach, one
+from afflux.cli.inputs import check_reach, credentials, one, path_name
 from afflux.cli.limiting import LimitOption, limits_of
 from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, origins_of, storage_of
 from afflux.cli.steps import session_type
@@ -94,7 +94,10 @@ def relay(
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     key: Annotated[
@@ -181,7 +184,7 @@ async def _relay(
 
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
-    setup = None if auth_file is None else [afflux.auth.read_file(auth_file)]
+    setup = None if auth_file is None else [credentials(auth_file)]
     shared = None if metadata is None else await one(metadata)
     try:
         origins = []

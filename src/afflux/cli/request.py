@@ -83,7 +83,7 @@ class Asked:
         """Return a connection to enter. Raises as ``afflux.connect`` does."""
         import afflux
 
-        credentials = None if self.auth_file is None else afflux.auth.read_file(self.auth_file)
+        credentials = None if self.auth_file is None else inputs.credentials(self.auth_file)
         return afflux.connect(
             self.uri,
             metadata_mime=self.metadata_mime,
@@ -140,13 +140,17 @@ def request(
         typer.Option(
             "--store",
             metavar="FILE",
+            parser=inputs.path_name,
             help="With --resume: store the session in FILE, so that the same command can continue after a crash.",
         ),
     ] = None,
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=inputs.path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     session: Annotated[
@@ -154,6 +158,7 @@ def request(
         typer.Option(
             "--session",
             metavar="FILE",
+            parser=inputs.path_name,
             help='With --channel: session types. Each item is a value as JSON, or "choose N"; -r names the channel.',
         ),
     ] = None,
@@ -194,10 +199,10 @@ def request(
     """Send a request and print the answer."""
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
     conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
-    inputs.check_metadata(mmt, route, auth_file)
+    inputs.check_metadata(mmt, route, auth_file, dmt)
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
-    _check_store(store)
+    inputs.check_store(store)
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
@@ -215,7 +220,7 @@ def request(
         credit=inputs.credit(credit),
         take=take,
         delay=duration(delay, "--delay"),
-        max_time=None if max_time is None else duration(max_time, "--max-time"),
+        max_time=None if max_time is None else inputs.above_0(max_time, "--max-time"),
         graph=graph,
         lease=lease,
         resume=resume,
@@ -226,7 +231,7 @@ def request(
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
         first=_first(uri, timeout, max_time, lease),
-        limits=limits_of(limit),
+        limits=limits_of(limit, client=True),
         connect_timeout=connect_timeout(wait),
         verbose=verbose,
     )
@@ -236,7 +241,7 @@ def request(
 
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
     """Return the limit of --timeout, which the wait for a lease extends."""
-    longest = _LEASE_WAIT_S if max_time is None else duration(max_time) or _LEASE_WAIT_S
+    longest = _LEASE_WAIT_S if max_time is None else duration(max_time)
     return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0)
 
 
@@ -265,11 +270,6 @@ def _verb(**chosen: bool) -> Verb:
     names: list[Any] = [name for name, given in chosen.items() if given]
     verb: Verb = names[0] if names else "request"
     return verb
-
-
-def _check_store(store: Path | None) -> None:
-    if store is not None and store.is_dir():
-        usage(f"--store: {str(store)!r} is a directory, not a file")
 
 
 def _data(verb: Verb, given: list[str]) -> list[str]:

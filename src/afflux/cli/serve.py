@@ -20,7 +20,7 @@ from afflux.cli import conflicts
 from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.handlers import check_verbs, load
-from afflux.cli.inputs import check_reach, duration, existing, new_directory, size
+from afflux.cli.inputs import check_reach, check_store, credentials, duration, existing, new_directory, path_name, size
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.cli.verbose import Verbose, log_shown
@@ -59,7 +59,8 @@ def serve(
         typer.Option("--handler", metavar="MODULE:OBJECT", help="Serve an object with handler methods, or its class."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="PATH", help="Serve the lines of a file as a stream.")
+        Path | None,
+        typer.Option("--file", metavar="PATH", parser=path_name, help="Serve the lines of a file as a stream."),
     ] = None,
     journal: Annotated[
         str | None,
@@ -84,7 +85,10 @@ def serve(
         ),
     ] = None,
     sink: Annotated[
-        Path | None, typer.Option("--sink", metavar="DIR", help="Store rows that Spark writes, as Parquet in DIR.")
+        Path | None,
+        typer.Option(
+            "--sink", metavar="DIR", parser=path_name, help="Store rows that Spark writes, as Parquet in DIR."
+        ),
     ] = None,
     lease: Annotated[
         str | None,
@@ -96,12 +100,15 @@ def serve(
         typer.Option(
             "--store",
             metavar="FILE",
+            parser=path_name,
             help="With --resume: store sessions in FILE so that a restarted server can resume them.",
         ),
     ] = None,
     auth_file: Annotated[
         Path | None,
-        typer.Option("--auth-file", metavar="FILE", help="Accept only clients with the credentials in FILE."),
+        typer.Option(
+            "--auth-file", metavar="FILE", parser=path_name, help="Accept only clients with the credentials in FILE."
+        ),
     ] = None,
     origin: Annotated[
         list[str] | None,
@@ -122,12 +129,11 @@ def serve(
     ] = False,
     limit: LimitOption = None,
     stats: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--stats",
-            metavar="SECONDS",
-            min=0.1,
-            help="Print rates, live streams, stalls and refusals to stderr every SECONDS.",
+            metavar="TIME",
+            help="Print rates, live streams, stalls and refusals to stderr at this interval, such as 5s.",
         ),
     ] = None,
     verbose: Verbose = 0,
@@ -143,6 +149,7 @@ def serve(
     limits = limits_of(limit)
     storage = storage_of(journal, journal_bytes, keep or [], limits)
     terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin), "limits": limits}
+    every = None if stats is None else _interval(stats)
     if auth_file is not None:
         _check_setup(uri, auth_file)
     if workers > 1:
@@ -156,9 +163,15 @@ def serve(
             chosen = _listed(chosen)
         check_verbs(uri, chosen)
         with log_shown(verbose, _label(worker)), asyncio.Runner(loop_factory=fast_loop()) as runner:
-            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, stats))
+            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, every))
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _interval(text: str) -> float:
+    from afflux.cli.stats import interval
+
+    return interval(text)
 
 
 def _arguments(options: Mapping[str, object]) -> list[str]:
@@ -211,6 +224,7 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     """Build the other arguments of afflux.serve."""
     import afflux
 
+    check_store(store)
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
         requests, slash, time = lease.partition("/")
@@ -221,7 +235,7 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
         except ValueError as error:
             usage(f"--lease {lease}: {error}")
     if auth_file is not None:
-        shown = afflux.auth.read_file(auth_file)
+        shown = credentials(auth_file)
         terms["on_setup"] = afflux.auth.at_setup(lambda credentials, peer: _same(shown, credentials))
     return terms
 
@@ -283,7 +297,7 @@ def _check_setup(uri: str, auth_file: Path) -> None:
     address, limits = parse(uri, serving=True), afflux.Limits()
     if address.protocol == AUTO:
         return
-    terms = terms_of(address, limits, [afflux.auth.read_file(auth_file)], None, None, None, None, None)
+    terms = terms_of(address, limits, [credentials(auth_file)], None, None, None, None, None)
     address.entry.make("client", terms, limits=limits, decide=False, now=0.0)
 
 

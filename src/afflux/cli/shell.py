@@ -46,7 +46,10 @@ def shell(
     auth_file: Annotated[
         Path | None,
         typer.Option(
-            "--auth-file", metavar="FILE", help="File with credentials: bearer TOKEN, or simple USER PASSWORD."
+            "--auth-file",
+            metavar="FILE",
+            parser=inputs.path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
         ),
     ] = None,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,

@@ -10,17 +10,29 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from afflux.cli.exits import usage
+from afflux.cli.inputs import duration
 from afflux.observing import WIDE, Sample, sample
 
 if TYPE_CHECKING:
     from afflux.aio.server import Server
     from afflux.aio.traffic import Traffic
 
-__all__ = ["COLUMNS", "printing", "scaled", "stats_lines"]
+__all__ = ["COLUMNS", "interval", "printing", "scaled", "stats_lines"]
 
 COLUMNS: Final = 80
 "The most characters of a line."
+_DAY_S: Final = 86_400.0
+"The longest interval, in seconds."
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+def interval(text: str) -> float:
+    """Parse --stats into seconds. Exits with a usage error below a tenth of a second, or above a day."""
+    seconds = duration(text, "--stats")
+    if not 0.1 <= seconds <= _DAY_S:
+        usage(f"invalid --stats {text!r}: expected 100ms to 1d")
+    return seconds
 
 
 @asynccontextmanager

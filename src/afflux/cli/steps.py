@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from afflux.cli.exits import usage
+from afflux.cli.inputs import existing
 from afflux.cli.output import Printer
 from afflux.core.payload import Payload
 from afflux.sessions import Kind, Machine, SessionSyntaxError, load
@@ -18,12 +19,13 @@ __all__ = ["run", "session_type"]
 
 def session_type(file: Path, channel: str) -> Machine:
     """Return the type of a channel, or print what is wrong with the file and exit."""
+    existing(str(file), option="--session")
     try:
         types = load(file)
     except SessionSyntaxError as error:
         usage(error.message)
     except OSError as error:
-        usage(f"--session: cannot read {file}: {error.strerror}")
+        usage(f"--session: cannot read {str(file)!r}: {error.strerror}")
     if channel not in types:
         usage(f'{file} has no channel "{channel}"; it has: {", ".join(types)}')
     return types[channel]

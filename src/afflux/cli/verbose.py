@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Verbose", "log_shown"]
+__all__ = ["Verbose", "log_shown", "prefix_log"]
 
 Verbose = Annotated[
     int,
@@ -18,6 +18,20 @@ Verbose = Annotated[
         "-v", "--verbose", count=True, show_default=False, help="Log connections to stderr; -vv logs frames as well."
     ),
 ]
+
+
+class _Prefixed(logging.Formatter):
+    """Begins the lines of afflux's loggers as all lines of the commands begin."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if text.startswith("afflux: ") or not record.name.startswith("afflux") else f"afflux: {text}"
+
+
+def prefix_log() -> None:
+    """Let warnings that the log prints without ``-v`` begin with ``afflux:``."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Prefixed())
 
 
 @contextmanager

@@ -257,9 +257,14 @@ def check_kept(credit: object) -> None:
     """Check the argument ``credit=`` of an application.
 
     Raises:
-        LocalProtocolError: it is not "auto" or a number of items in range (rule ``FC-24``).
+        TypeError: it is not "auto" or a whole number.
+        LocalProtocolError: it is a number of items out of range (rule ``FC-24``).
     """
-    if credit != "auto" and not (isinstance(credit, int) and 0 <= credit <= 0x7FFFFFFF):
+    if credit == "auto":
+        return
+    if not isinstance(credit, int) or isinstance(credit, bool):
+        raise TypeError(f'credit= is a whole number of items, or "auto", not {credit!r}')
+    if not 0 <= credit <= 0x7FFFFFFF:
         raise LocalProtocolError(f'credit must be 0 to {0x7FFFFFFF} or "auto", not {credit!r}', rule="FC-24")
 
 

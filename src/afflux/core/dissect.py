@@ -176,7 +176,7 @@ def line(row: dict[str, Any]) -> str:
 
 def _word(key: str, value: Any) -> str:
     if key == "code":
-        return f"0x{value:X}"
+        return f"0x{value:03X}"
     if isinstance(value, str) and not (value.isprintable() and value and not set(value) & set(' "')):
         return json.dumps(value, ensure_ascii=False)
     return f"{value}"

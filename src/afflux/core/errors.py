@@ -85,7 +85,7 @@ class Error(Exception):
     def __repr__(self) -> str:
         parts = [repr(self.message)]
         if self.code is not None:
-            parts.append(f"code=0x{self.code:X}")
+            parts.append(f"code=0x{self.code:03X}")
         if self.stream is not None:
             parts.append(f"stream={self.stream}")
         if self.rule is not None:
@@ -168,6 +168,8 @@ class ApplicationError(Error):
         stream: int | None = None,
         rule: str | None = None,
     ) -> None:
+        if code is not None and not isinstance(code, int):
+            raise TypeError(f"the first argument of ApplicationError is a code, not {code!r}: write message=…")
         super().__init__(message, code=code, stream=stream, rule=rule)
 
 

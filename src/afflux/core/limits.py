@@ -16,7 +16,18 @@ from math import inf, isfinite, prod
 from types import MappingProxyType
 from typing import Any, Literal, Self, cast
 
-__all__ = ["REASONS", "ROWS", "LimitRow", "Limits", "Profile", "explained", "oversize", "reached", "reference"]
+__all__ = [
+    "REASONS",
+    "ROWS",
+    "LimitRow",
+    "Limits",
+    "Profile",
+    "explained",
+    "oversize",
+    "reached",
+    "reference",
+    "unknown",
+]
 
 Profile = Literal["server", "trusted", "tiny"]
 "``server``: the default. ``trusted``: links between hosts of one operator. ``tiny``: small devices, and tests."
@@ -248,8 +259,7 @@ class Limits:
     def _made(cls, profile: Profile, values: dict[str, Any], changes: dict[str, Any]) -> Self:
         for name in changes:
             if name not in ROWS:
-                near = get_close_matches(name, ROWS, 1, 0)
-                raise TypeError(f"unknown limit {name!r}; the nearest is {near[0]!r}")
+                raise TypeError(unknown(name))
         if profile == "server" and values and values["frame_bytes"] == _frame_for(values["payload_bytes"]):
             values.pop("frame_bytes")
         made = cls(**(values | changes))
@@ -271,6 +281,14 @@ ROWS: Mapping[str, LimitRow] = MappingProxyType(
 
 REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in ROWS.items() if row.reason})
 "The reason word of each limit that has one, as on the wire and in counters."
+
+
+def unknown(name: str) -> str:
+    """Return the text for the name of a limit that does not exist, with a similar name if there is one."""
+    near = get_close_matches(name, ROWS, 1)
+    return f"unknown limit {name!r}; " + (
+        f"did you mean {near[0]!r}?" if near else "docs/reference/limits.md lists them"
+    )
 
 
 def reached(limits: Limits, name: str) -> str:

@@ -16,6 +16,7 @@ client may be waiting for an answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from afflux.core.entry import ProtocolEntry
     from afflux.core.framing import LengthPrefix
 
-__all__ = ["LARGEST", "LOOK", "UNRECOGNIZED", "Recognition", "Recognize", "Unrecognized", "recognize", "unknown"]
+__all__ = [
+    *("LARGEST", "LOOK", "UNRECOGNIZED", "Recognition", "Recognize", "Unrecognized"),
+    *("mismatch", "recognize", "refusal_text", "refused_by", "unknown"),
+]
 
 LOOK = 32
 "Bytes of a first frame that are examined at most."
@@ -36,6 +40,9 @@ UNRECOGNIZED = "unrecognized"
 "The reason word for a connection that was not recognized."
 _SHOWN = 8
 "Bytes that an error shows."
+_NAME = "([a-z][a-z-]{0,30}[a-z])"
+_REFUSAL_BYTES = 512
+"Bytes of an answer in which the text of a refusal is searched."
 
 
 class Unrecognized(RemoteProtocolError):
@@ -83,6 +90,24 @@ def unknown(data: bytes, *, complete: bool = True) -> str:
     return f"{'unknown' if complete else 'incomplete'} first bytes {data[:_SHOWN].hex(' ')}{rest}"
 
 
+def mismatch(peer: str, expected: str) -> str:
+    """Return the text of the error for a peer that speaks another protocol."""
+    return f"the peer speaks {peer}, not {expected}"
+
+
+def refusal_text(server: str, client: str) -> str:
+    """Return the reason that a server gives to a client of another protocol. ``refused_by`` recognizes it."""
+    return f"the server speaks {server}, not {client}"
+
+
+def refused_by(answer: bytes, expected: str) -> str | None:
+    """Return the name of the server's protocol, if its answer to a client of ``expected`` contains the text of
+    ``refusal_text``; None otherwise. The client's name is not compared: the draft may have been taken for RSocket."""
+    found = _REFUSAL.search(answer[:_REFUSAL_BYTES])
+    name = None if found is None else found[1].decode()
+    return None if name == expected else name
+
+
 def _verdict(entry: ProtocolEntry, data: bytes, client: bool, message: bool) -> bool | None:
     if entry.recognize is None:
         return False
@@ -108,3 +133,6 @@ def _unframed(framing: LengthPrefix, data: bytes) -> tuple[bytes, bool] | None:
         return None
     start = data[width : width + size] if known else b""
     return start, known and len(start) == size
+
+
+_REFUSAL = re.compile(refusal_text(_NAME, _NAME).encode())

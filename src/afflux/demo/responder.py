@@ -63,7 +63,7 @@ class Responder:
             case "fail":
                 raise ApplicationError(message=payload.text)
             case "slow":
-                await asyncio.sleep(_number(_object(payload), "ms", MAX_MS) / 1000)
+                await asyncio.sleep(_number(_object(payload, '{"ms": 100}'), "ms", MAX_MS) / 1000)
             case "stats":
                 return Payload(json.dumps(self.counts).encode())
             case route if route == LIST_ROUTES:
@@ -194,7 +194,7 @@ def _route(payload: Payload) -> str | None:
         return None
 
 
-def _object(payload: Payload) -> dict[str, Any]:
+def _object(payload: Payload, like: str = '{"count": 10, "size": 16}, or count:10:16') -> dict[str, Any]:
     if name := _COUNT.fullmatch(payload.data):
         return {"count": int(name[1]), "size": int(name[2])}
     try:
@@ -202,7 +202,7 @@ def _object(payload: Payload) -> dict[str, Any]:
     except ValueError:
         asked = None
     if not isinstance(asked, dict):
-        raise Invalid('the data must be a JSON object, such as {"count": 10, "size": 16}, or count:10:16')
+        raise Invalid(f"the data must be a JSON object, such as {like}")
     return asked
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
 
+from afflux.calls.arguments import check_one_answer
 from afflux.codecs.kinds import bare, is_union, name_of
 from afflux.codecs.text import text_reader
 from afflux.core.payload import Payload
@@ -85,6 +86,7 @@ def bound(
 
     fixed = None if codec is None else codecs.find(codec)
     try:
+        check_one_answer(verb, function)
         plan = _plan(function, verb, places, names)
         if plan.decodes:
             (codecs.find(_STRUCTURED) if fixed is None else fixed).check(plan.data)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from afflux.aio.current import route_of
+from afflux.calls.arguments import check_callable, check_one_answer, wrong
 from afflux.calls.listing import LIST_ROUTES, listing
 from afflux.calls.patterns import Patterns, Route, parsed
 from afflux.core.errors import Error, Invalid, Rejected
@@ -186,6 +187,8 @@ class Router(Routed):
 
     def push(self, function: _Function) -> _Function:
         """Register the function ``(metadata) -> None``."""
+        check_callable("the argument of push", function, "a function (push has no routes: write @router.push)")
+        check_one_answer("push", function)
         if self._push is not None:
             raise ValueError("push already has a function")
         self._push = function
@@ -296,9 +299,9 @@ class Router(Routed):
 
 
 def _checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
-    if not middleware:
-        return ()
-    return checked(middleware)
+    if not isinstance(middleware, Iterable):
+        raise wrong("middleware=", middleware, "a list of instances of subclasses of afflux.Middleware")
+    return checked(middleware) if middleware else ()
 
 
 def _around(

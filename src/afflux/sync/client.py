@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Final, Never
 
 from afflux.calls import SetupLike, terms_of
+from afflux.calls.arguments import check_arguments, check_type
 from afflux.core.errors import ConnectFailed, Unsupported
 from afflux.core.limits import Limits
 from afflux.core.terms import TOKEN_BYTES, Terms
@@ -53,6 +54,7 @@ def connect(
     connection have failed.
 
     Raises:
+        TypeError: an argument is of a wrong type.
         AddressError: the address is invalid, or a certificate or a key cannot be used.
         Unsupported: the protocol or transport has no blocking side, or lacks a requested feature; ``handler``,
             ``store`` and ``extensions`` are for ``afflux.connect``, because nothing runs here between two calls.
@@ -60,6 +62,8 @@ def connect(
             (``limits.handshake_s`` if None).
     """
     _refuse(others)
+    check_arguments(locals())
+    check_type("lease=", lease, bool, "True or False at a blocking client")
     address = parse(uri)
     transport = address.carrier.load()
     limits = limits or Limits.server()
@@ -108,7 +112,7 @@ class _Opening:
     def _drive(self, link: Link, within: float, watch: Watch | None) -> Driver:
         terms = replace(self.terms, token=token_bytes(TOKEN_BYTES)) if self.resume else self.terms
         engine = self.address.entry.make("client", terms, limits=self.limits, decide=False, now=monotonic())
-        driver = Driver(engine, link, self.address.protocol, watch)
+        driver = Driver(engine, link, self.address, watch)
         if watch is not None:
             watch.connected(monotonic())
         driver.lease_wait = self.lease_wait

@@ -19,6 +19,7 @@ from afflux.sync.guard import Guard
 from afflux.sync.inbox import Inbox
 from afflux.sync.pump import Pump
 from afflux.sync.sources import Sources
+from afflux.transports.address import Address
 from afflux.transports.base import Link
 from afflux.watching import Watch
 
@@ -39,7 +40,7 @@ class Closable(Protocol):
 class Driver:
     """One connection."""
 
-    def __init__(self, engine: Engine, link: Link, expects: str, watch: Watch | None = None) -> None:
+    def __init__(self, engine: Engine, link: Link, expects: Address, watch: Watch | None = None) -> None:
         self.engine = engine = engine if watch is None else watch.tap(engine)
         self.watch = watch
         "Logs the connection; None while that is not logged."

@@ -8,6 +8,7 @@ from operator import length_hint
 from time import monotonic
 from typing import Literal
 
+from afflux.calls.arguments import check_type
 from afflux.core.autocredit import Kept, window_of
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Block, Items
@@ -88,8 +89,11 @@ class ItemStream:
 
         Raises:
             LocalProtocolError: ``n`` is out of range.
+            TypeError: it is not a whole number.
         """
         most = self._most
+        if type(n) is not int:
+            check_type("the grant of request()", n, int, "a whole number of items")
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
         with self._driver.guard:

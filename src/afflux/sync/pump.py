@@ -16,8 +16,9 @@ from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
 from afflux.sync.polling import LinkPoll
 from afflux.sync.redial import Redial
+from afflux.transports.address import Address
 from afflux.transports.base import Link
-from afflux.transports.strangers import stranger
+from afflux.transports.strangers import stranger_at
 
 if TYPE_CHECKING:
     from afflux.sync.driver import Driver
@@ -32,7 +33,7 @@ _MOST_READ = 0x40000
 class Pump:
     """One engine on one link."""
 
-    def __init__(self, driver: Driver, link: Link, expects: str) -> None:
+    def __init__(self, driver: Driver, link: Link, expects: Address) -> None:
         self._driver = driver
         self._engine = driver.engine
         self._guard = driver.guard
@@ -45,7 +46,7 @@ class Pump:
         self._progress = monotonic()
         self._size = _READ
         "Bytes of the next read."
-        self._expects: str | None = expects
+        self._expects: Address | None = expects
         self.away = False
         "The session has no link for now."
         self.redial: Redial | None = None
@@ -236,7 +237,7 @@ class Pump:
             return
         self._size = _MOST_READ if len(data) == self._size else _READ
         if self._expects is not None:
-            if reason := stranger(data, self._expects, client=False):
+            if reason := stranger_at(self._expects, data, client=False):
                 self._refuse_foreign(data, reason)
                 return
             self._expects = None

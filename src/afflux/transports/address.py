@@ -137,6 +137,8 @@ def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: Transpo
         raise AddressError("an address cannot have a fragment (#…)")
     if "@" in authority:
         raise AddressError("an address cannot contain a user or a password")
+    if path.strip("/") and transport.authority != "path" and not transport.messages:
+        raise AddressError(f'a {transport.name} address has no path: omit "{path[:64]}"')
     host, port = _authority(uri, authority, path, transport)
     return Address(
         protocol=protocol.name,

@@ -41,7 +41,8 @@ class TransportEntry:
     "The port when the address has none."
     options: tuple[tuple[str, Callable[[str], Any]], ...] = ()
     "Options that an address may set in addition to the protocol's, with the parser of each."
-
+    messages: bool = False
+    "It preserves the boundaries of messages, so frames travel without their length prefix."
     extra: tuple[str, str, str] | None = None
     "The feature's name in errors, the extra that it needs, and the library of the extra; None without an extra."
 
@@ -73,8 +74,8 @@ TRANSPORTS: Final = {
     for entry in (
         TransportEntry("tcp", "afflux.transports.tcp"),
         TransportEntry("tls", "afflux.transports.tls", options=_TLS),
-        TransportEntry("ws", "afflux.transports.websocket", port=80, extra=_WS),
-        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS, extra=_WS),
+        TransportEntry("ws", "afflux.transports.websocket", port=80, messages=True, extra=_WS),
+        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS, messages=True, extra=_WS),
         TransportEntry("unix", "afflux.transports.unix", "path", options=(("mode", _mode),)),
         TransportEntry("mem", "afflux.transports.mem", "name"),
     )

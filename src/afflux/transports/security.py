@@ -68,6 +68,8 @@ def settled(tls: Tls | None, address: Address) -> Tls | None:
         if tls is None:
             return None
         raise AddressError(f"{address.transport} has no TLS, so tls= has no effect: did you mean tls:// or wss://?")
+    if tls is not None and not isinstance(tls, Tls):
+        raise TypeError(f"tls= is an afflux.Tls, such as afflux.Tls(ca='ca.pem'), not {tls!r:.60}")
     own = {_FIELDS[name]: value for name, value in address.options.items() if name in _FIELDS}
     if "cert" in own:
         own.setdefault("key", None)

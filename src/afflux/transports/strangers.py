@@ -1,18 +1,20 @@
 """Name the protocol of a peer that does not speak the expected one, from its first bytes.
 
 Bytes that may begin the expected protocol are left to its engine, and so are all bytes if it declares no recognition.
-The engine also answers a client of no known protocol, so that the client can read why it is refused.
+The engine also answers a client of no known protocol, so that the client can read why it is refused. A client of a
+known protocol is answered in that protocol, with a text that names both; ``stranger`` reads it at the client.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from afflux.core.recognition import recognize, unknown
+from afflux.core.recognition import mismatch, recognize, refusal_text, refused_by, unknown
 from afflux.protocols.registry import PROTOCOLS, recognizable
+from afflux.transports.address import Address
 from afflux.transports.base import foreign
 
-__all__ = ["stranger"]
+__all__ = ["answer_to", "stranger", "stranger_at"]
 
 _LONGEST_LINE: Final = 512
 "Bytes within which the first line of a protocol of text lines, such as SMTP or Redis, has to end."
@@ -20,31 +22,54 @@ _SHOWN: Final = 40
 _LEAST_LINE: Final = 4
 
 
-def stranger(data: bytes, expected: str, *, client: bool) -> str | None:
+def stranger_at(address: Address, data: bytes, *, client: bool) -> str | None:
+    """Do as ``stranger`` for the protocol of an address, and for bytes as its transport delivers them: with the length
+    prefix that a message does not have on the wire."""
+    framing, messages = address.entry.framing, address.carrier.messages
+    if messages and framing is not None:
+        data = bytes(next(framing.split(data), b""))
+    return stranger(data, address.protocol, client=client, message=messages)
+
+
+def answer_to(data: bytes, expected: str, *, message: bool = False) -> tuple[str, bytes | None]:
+    """Return why a server of ``expected`` refuses the client that sent ``data``, which ``stranger`` does not take for
+    one of that protocol, and the bytes that tell it to the client.
+
+    The text is empty, and the bytes are None, if no protocol is recognized, or none that can be refused.
+    """
+    other = recognize(recognizable(), data, message=message).protocol
+    if other is None:
+        return "", None
+    text = refusal_text(expected, other.name)
+    return text, None if other.refusal is None else other.refusal(text)
+
+
+def stranger(data: bytes, expected: str, *, client: bool, message: bool = False) -> str | None:
     """Return a sentence that names what the peer speaks instead of ``expected``; None if it may speak that.
 
     Args:
         data: the first bytes that have arrived.
         expected: the name of the protocol.
         client: whether the peer is the client.
+        message: ``data`` is the first message of a transport that preserves message boundaries.
     """
-    if name := foreign(data):
-        return f"the peer speaks {name}, not {expected}"
+    if name := foreign(data) or (None if client else refused_by(data, expected)):
+        return mismatch(name, expected)
     own = PROTOCOLS.get(expected)
     if own is None or own.recognize is None:
         return None
-    found = recognize((own,), data, client=client)
+    found = recognize((own,), data, client=client, message=message)
     if found.candidates or found.more:
         return None
-    others = [other.name for other in recognize(recognizable(), data, client=client).candidates]
+    others = [other.name for other in recognize(recognizable(), data, client=client, message=message).candidates]
     if others:
-        return f"the peer speaks {' or '.join(others)}, not {expected}"
+        return mismatch(" or ".join(others), expected)
     if client:
         return None  # its engine answers what belongs to no known protocol
     if own.refusal is not None and data[:1] == own.refusal("")[:1]:
         return None  # a server may refuse the connection before it begins
     if (line := _line(data)) is not None:
-        return f'the peer speaks a protocol of text lines ("{line}"), not {expected}'
+        return mismatch(f'a protocol of text lines ("{line}")', expected)
     if own.framing is None:  # both sides begin with fixed bytes
         return f"the peer does not speak {expected}: {unknown(data)}"
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -11,8 +12,10 @@ from websockets.exceptions import InvalidHandshake
 from websockets.protocol import OPEN
 from websockets.uri import WebSocketURI
 
-from afflux.core.errors import ConnectFailed
+from afflux.core.errors import ConnectFailed, RemoteProtocolError
 from afflux.core.limits import Limits
+from afflux.core.recognition import mismatch, recognize, refused_by
+from afflux.protocols.registry import recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import foreign
 from afflux.transports.ws_rules import printable
@@ -40,6 +43,9 @@ class ClientWire(Wire):
         self._client = ClientProtocol(uri, subprotocols=offers, max_size=limits.frame_bytes)
         super().__init__(self._client, address, limits)
         self._address = address
+        self._protocol = address.protocol
+        self._mismatch = ""
+        "The protocols of both sides, if the server is found to speak another one."
         self._begin = b""
         self._head_size = 0
         self._answer = bytearray()
@@ -85,6 +91,12 @@ class ClientWire(Wire):
         if not self.opened and self.error is None:
             self._failed(self._unread())
 
+    def _closed(self) -> None:
+        """See Wire. A server of another protocol names it in its close."""
+        super()._closed()
+        if self.error is not None and (other := refused_by(self.error.message.encode(), self._protocol)):
+            self.error = RemoteProtocolError.of_handshake(mismatch(other, self._protocol))
+
     def _wait_for_more(self) -> None:
         """Check the part of an unfinished head."""
         answer, begin = self._answer, self._begin
@@ -115,6 +127,8 @@ class ClientWire(Wire):
     def _failed(self, words: str) -> None:
         self.over = True
         self.error = ConnectFailed.of_handshake(f"cannot connect to {self._address}: {words}")
+        if self._mismatch:
+            self.error.__cause__ = RemoteProtocolError.of_handshake(self._mismatch)
         self._answer.clear()
 
     def _too_long(self) -> str:
@@ -126,7 +140,16 @@ class ClientWire(Wire):
         other = foreign(self._begin)
         if other == "HTTP":
             return f"the server's answer cannot be read{self._quoted()}"
-        return f"the server speaks {other or 'no HTTP'}{self._quoted()}"
+        if other:
+            self._mismatch = mismatch(other, "WebSocket")
+            return f"{self._mismatch}{self._quoted()}"
+        names = [entry.name for entry in recognize(recognizable(), self._begin, client=False).candidates]
+        if not names:
+            self._mismatch = "the peer does not speak WebSocket"
+            return f"{self._mismatch}{self._quoted()}"
+        self._mismatch = mismatch(" or ".join(names), "WebSocket")
+        plain = replace(self._address, transport="tls" if self._address.carrier.secure else "tcp", path="", options={})
+        return f"{self._mismatch}; did you mean {plain}?"
 
     def _refused(self, status: int | None, head: bytes) -> str:
         """Return the text for an answer that is not 101, with the part of its body that has arrived."""
@@ -142,6 +165,9 @@ class ClientWire(Wire):
         if headers.get("transfer-encoding", "").lower().endswith("chunked"):
             body = body.partition(b"\n")[2]
         text = body.partition(b"\n")[0].decode("utf-8", "replace").strip()
+        if other := refused_by(text.encode(), self._protocol):
+            self._mismatch = mismatch(other, self._protocol)
+            return self._mismatch
         return f"{words}: {printable(text, 128)}" if text else words
 
     def _quoted(self) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 
 from afflux.core.errors import ConnectionClosed, RemoteProtocolError
 from afflux.core.limits import REASONS, Limits, oversize, reached
+from afflux.core.recognition import refusal_text
+from afflux.protocols.registry import PROTOCOLS
 
 __all__ = [
     "GOING_AWAY",
@@ -67,6 +69,9 @@ def chosen(wanted: str | None, offered: Iterable[str]) -> str | None:
         return None
     if wanted in names:
         return wanted
+    known = {entry.subprotocol: entry.name for entry in PROTOCOLS.values() if entry.subprotocol}
+    if names[0] in known:
+        raise Refusal(refusal_text(known.get(wanted, wanted), known[names[0]]))
     raise Refusal(f'the subprotocol here is "{wanted}", and the client offers {printable(", ".join(names), 64)}')
 
 

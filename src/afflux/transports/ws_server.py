@@ -22,6 +22,7 @@ from afflux.core.limits import REASONS, Limits
 from afflux.core.recognition import UNRECOGNIZED, Unrecognized, recognize, unknown
 from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
+from afflux.transports.strangers import answer_to, stranger
 from afflux.transports.ws_origins import refusal_of
 from afflux.transports.ws_rules import POLICY, Refusal, chosen
 from afflux.transports.ws_wire import Wire
@@ -53,6 +54,7 @@ class ServerWire(Wire):
             self._known = recognizable()
             self._server.known = {entry.subprotocol: entry for entry in self._known if entry.subprotocol}
             self._join = self._recognize
+        self._protocol = address.protocol
         self._path = address.path or "/"
         self._refuse_page = refuse_page
         self._tail = b""
@@ -116,6 +118,17 @@ class ServerWire(Wire):
             message, self.recognized = self._start, entry.name
             self._frame_as(entry)
         return self._join(message)  # also for later messages of the read that begins with the first
+
+    def _begins(self, message: bytes, found: list[bytes]) -> None:
+        """See Wire. A client of another protocol is refused with a close, which names both."""
+        super()._begins(message, found)
+        if self._protocol != AUTO and (text := stranger(message, self._protocol, client=True, message=True)):
+            reason, _ = answer_to(message, self._protocol, message=True)
+            if reason:
+                found.clear()
+                self.over = True
+                self.error = RemoteProtocolError.of_handshake(text)
+                self._server.fail(POLICY, reason)
 
     def _respond(self, status: int, sentence: str, **headers: str) -> None:
         response = self._server.reject(status, f"{sentence}\n")

@@ -207,7 +207,7 @@ class Wire:
                 else:  # the protocol is not recognized yet, or it has no framing
                     found.append(self._join(payload))
                 if self.first:
-                    self.first = False
+                    self._begins(payload, found)
                     room = self._room()
             else:
                 self._other(data[at:stop], found)
@@ -216,6 +216,10 @@ class Wire:
         else:
             self._needed = 2
         return at
+
+    def _begins(self, message: bytes, found: list[bytes]) -> None:
+        """The first message of a client is the last one in ``found``."""
+        self.first = False
 
     def _room(self) -> int:
         """Return the largest payload that is allowed now."""
@@ -264,7 +268,8 @@ class Wire:
         if frame.fin:
             message, self._message = bytes(self._message), None
             found.append(self._join(message))
-            self.first = False
+            if self.first:
+                self._begins(message, found)
 
     def _closed(self) -> None:
         """The peer closes, or answers this side's close."""

@@ -46,7 +46,7 @@ def write(
     Raises:
         MissingExtra: altair, vl-convert-python or pyarrow is not installed.
         CaptureError: a directory has no tables, or they are damaged or of another version.
-        OutputRefused: ``out`` exists and is no HTML page, such as a capture.
+        OutputRefused: ``out`` exists and is not HTML, such as a capture.
         OSError: the file cannot be written.
     """
     check()
@@ -68,8 +68,8 @@ def _check(target: Path) -> None:
     if not target.exists():
         return
     if not target.is_file():
-        raise OutputRefused(f"{target} is no file: choose another name for the report", rule="output")
+        raise OutputRefused(f"{target} is not a file: choose another name for the report", rule="output")
     with target.open("rb") as file:
         start = file.read(_START).lstrip().lower()
     if start and not start.startswith((b"<!doctype html", b"<html")):
-        raise OutputRefused(f"{target} exists and is no HTML page: choose another name for the report", rule="output")
+        raise OutputRefused(f"{target} exists and is not HTML: choose another name for the report", rule="output")

@@ -340,7 +340,7 @@ class Sections:
     def _worst(self, row: Row) -> list[object]:
         known = row["first"] is not None and row["last"] is not None
         stalled = f"{seconds(row['stalled_s'])} in {count(row['stalls'])}" if row["stalls"] else None
-        code = "" if row["code"] is None else f" 0x{row['code'] & 0xFFFFFFFF:X}"
+        code = "" if row["code"] is None else f" 0x{row['code'] & 0xFFFFFFFF:03X}"
         history = row["history"] if row["history"] is None else clean(row["history"], 40)
         return [
             self._stream(row),

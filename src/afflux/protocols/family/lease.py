@@ -33,6 +33,8 @@ class Lease:
     "Seconds from now, with millisecond precision; at most 2^31-1 ms."
 
     def __post_init__(self) -> None:
+        if not isinstance(self.requests, int) or not isinstance(self.ttl, int | float):
+            raise TypeError(f"a lease is a whole number of requests, and seconds, not {self}")
         if not (0 <= self.requests <= MOST and 0 <= self.ttl * 1000 <= MOST):
             raise ValueError(f"a lease has 0 to {MOST} requests and 0 to {MOST // 1000} seconds, not {self}")
 

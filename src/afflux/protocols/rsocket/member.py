@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.limits import Limits
+from afflux.core.recognition import refusal_text
 from afflux.protocols.family import arrivals
 from afflux.protocols.family.actions import ACTIONS
 from afflux.protocols.family.connection import Connection
@@ -149,7 +150,7 @@ def _version_refusal(major: int, minor: int) -> Violation | None:
         return None
     text = f"version {major}.{minor} is not supported; supported: 1.0"
     if major > _HIGHEST:
-        text = "taken as RSocket 1.0, but without its version; the extensible draft needs rsocket-draft+ in the address"
+        text = f"{refusal_text('rsocket', 'rsocket-draft')}: the SETUP has no version of RSocket 1.0"
     return Violation(text, rule="R-16", code=Code.INVALID_SETUP)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from afflux.core.errors import LocalProtocolError, Violation
 from afflux.core.frame import Malformed
 from afflux.core.limits import Limits
+from afflux.core.recognition import refusal_text
 from afflux.protocols.family import handshake
 from afflux.protocols.family.connection import Connection
 from afflux.protocols.family.states import ConnectionInput
@@ -32,7 +33,7 @@ __all__ = ["OF_1_0", "Negotiation", "acknowledged", "establish", "no_ok", "part_
 _SINGLE: Final = (KEEPALIVE, RESUME, LEASE)
 _MAJOR_1: Final = "\x01"
 "The MIME type of data that the version of a SETUP of 1.0 is read as."
-OF_1_0: Final = "taken as the extensible draft, but with the version of RSocket 1.0, which needs an address of its own"
+OF_1_0: Final = f"{refusal_text('rsocket-draft', 'rsocket')}: the SETUP has the version of RSocket 1.0"
 "The reason for refusing a SETUP of 1.0."
 
 
