@@ -74,7 +74,11 @@ def test_an_interrupt() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--listen", "tcp://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/no/such/file"), 1, "/no/such/file"),
+        (
+            ("--listen", "tcp://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/no/such/file"),
+            2,
+            "--write: directory '/no/such'",
+        ),
         (("--listen", "mem://a", "--to", "tcp://h:1", "-w", "/dev/null"), 2, "mem addresses"),
         (("--listen", "tls://127.0.0.1:0", "--to", "tcp://h:1", "-w", "/dev/null"), 2, "needs a certificate"),
         (("--listen", "tcp://127.0.0.1:0", "-w", "/dev/null"), 2, "--to"),
