@@ -107,7 +107,14 @@ async def test_a_plain_function_that_raises_stop_iteration_has_failed() -> None:
             await peer.request(b"")
 
 
-@pytest.mark.parametrize("credit", [-1, "some", 1 << 31])
-async def test_a_servers_credit_is_checked_at_once(credit: object) -> None:
-    with pytest.raises(afflux.LocalProtocolError, match="credit must be 0 to"):
+@pytest.mark.parametrize(
+    ("credit", "kind", "told"),
+    [
+        (-1, afflux.LocalProtocolError, "credit must be 0 to"),
+        (1 << 31, afflux.LocalProtocolError, "credit must be 0 to"),
+        ("some", TypeError, "credit= is a whole number of items"),
+    ],
+)
+async def test_a_servers_credit_is_checked_at_once(credit: object, kind: type[Exception], told: str) -> None:
+    with pytest.raises(kind, match=told):
         afflux.serve("tcp://127.0.0.1:0", Sources(), credit=credit)  # type: ignore[arg-type]  # what a user may write

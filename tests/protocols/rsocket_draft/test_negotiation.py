@@ -125,7 +125,7 @@ def test_I_3_a_client_of_1_0_is_refused_with_INVALID_SETUP() -> None:
         end = server()
         error = closed(end.receive(wired(setup), 0.0))
         assert (error.code, error.rule) == (0x001, "R-3")
-        assert "with the version of RSocket 1.0" in error.message
+        assert "rsocket-draft, not rsocket: the SETUP has the version of RSocket 1.0" in error.message
     old = client()
     error = closed(old.receive(wired(frames.ErrorFrame(stream=0, code=0x001, data=b"version")), 0.0))
     assert isinstance(error, SetupRefused)
