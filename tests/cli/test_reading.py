@@ -137,7 +137,7 @@ def test_what_may_be_repeated() -> None:
         assert (is_safe(error), is_lost(error)) == (True, True)
     for error in (ConnectionClosed("lost"), Canceled("stopped")):
         assert (is_safe(error), is_lost(error)) == (False, True)
-    for error in (SetupRefused("who?"), ApplicationError("no"), Invalid("what?"), Unsupported("not here")):
+    for error in (SetupRefused("who?"), ApplicationError(message="no"), Invalid("what?"), Unsupported("not here")):
         assert (is_safe(error), is_lost(error)) == (False, False)
 
 

@@ -289,8 +289,8 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
     path.write_bytes(b"precious" * 1000)
     for command in ("serve tcp://127.0.0.1:0 --demo", "request tcp://127.0.0.1:1 -d x"):
         ran = afflux(f"{command} --resume --store {path}")
-        assert (ran.returncode, ran.stdout) == (1, "")
-        assert f"{path}: it is damaged or not a sessions file" in ran.stderr
+        assert (ran.returncode, ran.stdout) == (2, "")
+        assert f"--store: '{path}' is not a file of sessions: choose another, or a new one" in ran.stderr
         assert ran.stderr.count("\n") == 1
 
 
