@@ -41,6 +41,8 @@ def test_what_an_error_carries() -> None:
 def test_application_errors_choose_their_code() -> None:
     assert ApplicationError().code is None  # the protocol's own
     assert ApplicationError(0x1234, "mine", stream=3).message == "mine"
+    with pytest.raises(TypeError, match="the first argument of ApplicationError is a code"):
+        ApplicationError("mine")  # type: ignore[arg-type]  # what a user may write
 
 
 def test_a_missing_extra_states_how_to_install_it() -> None:

@@ -17,6 +17,14 @@ from tests.transports.certificates import Certificates
 HERE = parse("tls://127.0.0.1:7000")
 
 
+class Echo:
+    """A handler that is never called."""
+
+    async def request(self, payload: afflux.Payload) -> afflux.Payload:
+        """Return the payload."""
+        return payload
+
+
 def test_the_address_wins() -> None:
     address = parse("tls://h:1?ca=a.pem&cert=c.pem&name=n.example&client_ca=d.pem")
     given = Tls(ca="x.pem", cert="y.pem", key="z.pem", server_name="y.example")
@@ -45,7 +53,7 @@ def test_what_contradicts_itself(certificates: Certificates) -> None:
     with pytest.raises(AddressError, match="context= is used unchanged"):
         afflux.connect("tls://h:1?ca=a.pem", tls=Tls(context=ssl.create_default_context()))
     with pytest.raises(AddressError, match="context= is used unchanged"):
-        afflux.serve("tls://h:1?cert=a.pem", None, tls=Tls(context=ssl.create_default_context()))
+        afflux.serve("tls://h:1?cert=a.pem", Echo(), tls=Tls(context=ssl.create_default_context()))
     with pytest.raises(AddressError, match=r"the key k.pem needs its certificate"):
         afflux.sync.connect("tls://h:1?key=k.pem")
 
@@ -144,7 +152,7 @@ def test_a_file_that_may_not_be_read(certificates: Certificates, tmp_path: Path)
 async def test_such_files_are_reported_when_entered(certificates: Certificates, tmp_path: Path) -> None:
     for tls in (Tls(cert=tmp_path / "missing.pem"), Tls(cert=certificates.ca)):
         with pytest.raises(AddressError):
-            await afflux.serve("tls://127.0.0.1:0", None, tls=tls)
+            await afflux.serve("tls://127.0.0.1:0", Echo(), tls=tls)
     with pytest.raises(AddressError, match="there is no file"):
         await afflux.connect("tls://127.0.0.1:1", tls=Tls(ca=tmp_path / "missing.pem"))
     with pytest.raises(AddressError, match="there is no file"):

@@ -103,6 +103,8 @@ def test_a_lease_that_no_frame_can_carry(requests: int, ttl: float) -> None:
             make(requests, ttl)
     Lease(0, 0)
     Lease(MOST, MOST / 1000)
+    with pytest.raises(TypeError, match="a whole number of requests, and seconds"):
+        Lease(1.5, 1)  # type: ignore[arg-type]  # what a user may write
 
 
 def test_a_lease_that_is_renewed_takes_time() -> None:
