@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests ci lint types rounds optimized compiled random docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled random docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -28,9 +28,6 @@ test: setup ## style, strict types and all tests; what must pass before a change
 
 tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them
 	@$(BIN)/python -m tools.test $(or $(PARTS),tests)
-
-ci: setup ## what continuous integration runs: make test and make compiled at the same time
-	@$(BIN)/python -m tools.test compiled all
 
 lint: setup ## style and format
 	@$(BIN)/python -m tools.test lint

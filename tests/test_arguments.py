@@ -218,7 +218,7 @@ async def test_with_where_async_with_is_right() -> None:
             name = type(one).__name__
             told = f'^{name} is asynchronous: write "async with", in an async function$'
             with pytest.raises(TypeError, match=told), one:
-                pass
+                pytest.fail(f"{name} was entered")
 
 
 def test_with_before_the_import_of_the_rest() -> None:
@@ -226,7 +226,7 @@ def test_with_before_the_import_of_the_rest() -> None:
 
     starting = Starting("connect", lambda name: getattr(afflux, name), "tcp://h:1")
     with pytest.raises(TypeError, match=r'^Connecting is asynchronous: write "async with"'), starting:
-        pass
+        pytest.fail("it was entered")
 
 
 def test_a_code_is_no_text() -> None:

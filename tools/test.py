@@ -1,6 +1,6 @@
 """Run the parts of ``make test``, three at a time: ``python -m tools.test [PART…]``.
 
-Without arguments all ``PARTS`` run, as for ``all``; ``tests`` means those with tests. The output of a part is shown in
+Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in
 one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
 ``ROUNDS`` repeat tests on other builds, or with more examples; they run only when they are named.
 
@@ -140,7 +140,7 @@ def succeeds(command, environment, log, longest):
 
 def main(names):
     """Run these parts; return the exit code."""
-    names = [part for name in names for part in {"all": list(PARTS), "tests": TESTS}.get(name, [name])]
+    names = [part for name in names for part in (TESTS if name == "tests" else [name])]
     unknown = [name for name in names if name not in PARTS | ROUNDS]
     if unknown:
         print(f"unknown part {', '.join(unknown)}; available: {', '.join(PARTS | ROUNDS)}")
