@@ -9,11 +9,10 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 
 from chaos.cells import CELLS, SMOKE
 from chaos.page import PAGE, RESULTS, rewritten
-from chaos.running import BATCHES, Outcome, run_cells
+from chaos.running import Outcome, run_cells
 
 __all__ = ["main"]
 
@@ -26,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m chaos", description="Kill parts of the pipelines; count every row."
     )
     parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of each run ({ROWS:,})")
-    parser.add_argument("--batches", type=int, default=BATCHES, help=f"batches of each run, at least 5 ({BATCHES})")
     parser.add_argument("--smoke", action="store_true", help=f"{len(SMOKE)} cells that differ most")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="cells whose names contain one of these")
     parser.add_argument("--list", action="store_true", help="print the names of the cells")
@@ -40,13 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         print("\n".join(cell.name for cell in cells))
         return 0
-    if asked.batches < 5:
-        parser.error("--batches must be 5 or more: two go before the fault, and some follow it")
-    told = partial(print, flush=True)
-    outcomes = asyncio.run(run_cells(cells, asked.rows, lambda outcome: told(_line(outcome)), asked.batches))
+    outcomes = asyncio.run(run_cells(cells, asked.rows, lambda outcome: print(_line(outcome), flush=True)))
     failed = [outcome for outcome in outcomes if not outcome.passed and outcome.skipped is None]
     print(f"{len(outcomes) - len(failed)} of {len(outcomes)} cells passed or were skipped")
-    if cells == CELLS and asked.batches == BATCHES:
+    if cells == CELLS:
         results = {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "cores": os.cpu_count(),

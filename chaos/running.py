@@ -22,12 +22,14 @@ from chaos.cells import Cell
 from chaos.ledger import Ledger, count_read, count_written
 from chaos.processes import PATIENCE, Driver, Service, free_port, strike, workers
 
-__all__ = ["BATCHES", "Outcome", "run_cells"]
+__all__ = ["Outcome", "run_cells"]
 
 BATCHES = 10
-"Batches of a run; the fault strikes when two fifths of them are over."
+"Batches of a run."
 _IN_TASKS = ("worker", "executor")
 "Victims that read only if the batches have several ranges: the reader reads small batches itself."
+_STRUCK = 4
+"The batch in which the fault strikes."
 _HELD_S = 3.0
 "Seconds that a pause, a held network and a full disk last."
 _RESTARTS = 20
@@ -69,10 +71,8 @@ class Outcome:
         return asdict(self)
 
 
-async def run_cells(
-    cells: Sequence[Cell], rows: int, told: Callable[[Outcome], None], batches: int = BATCHES
-) -> list[Outcome]:
-    """Run cells one after another, each in so many batches; those of one mode share a driver until it is killed."""
+async def run_cells(cells: Sequence[Cell], rows: int, told: Callable[[Outcome], None]) -> list[Outcome]:
+    """Run cells one after another; those of one mode share a driver until it is killed."""
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="afflux-chaos-") as directory:
         for mode in dict.fromkeys(cell.mode for cell in cells):
@@ -82,7 +82,7 @@ async def run_cells(
                 for number, cell in enumerate(cell for cell in cells if cell.mode == mode):
                     place = Path(directory) / f"{number}-{cell.name}"
                     place.mkdir()
-                    outcome = await _Run(cell, driver, place, rows, batches).outcome()
+                    outcome = await _Run(cell, driver, place, rows).outcome()
                     outcomes.append(outcome)
                     told(outcome)
                     shutil.rmtree(place, ignore_errors=True)
@@ -94,15 +94,11 @@ async def run_cells(
 class _Run:
     """One cell."""
 
-    def __init__(self, cell: Cell, driver: Driver, place: Path, rows: int, batches: int) -> None:
+    def __init__(self, cell: Cell, driver: Driver, place: Path, rows: int) -> None:
         self._cell = cell
         self._driver = driver
         self._place = place
         self._rows = rows
-        self._step = -(-rows // batches)
-        "Rows of a batch."
-        self._struck = 2 * batches // 5
-        "The batch in which the fault strikes."
         self._outcome = Outcome(cell=cell.name)
         self._services: dict[str, Service] = {}
         self._table = place / "table"
@@ -151,7 +147,7 @@ class _Run:
         journal = [] if self._cell.pipeline != "source" else ["--journal", str(self._place / "journal")]
         await self._serve(stack, "peer", [*_AFFLUX, "serve", address, "--demo", *journal])
         remote = await self._behind(stack, address)
-        options = {"uri": remote, "requestData": asked, "maxRowsPerBatch": str(self._step)}
+        options = {"uri": remote, "requestData": asked, "maxRowsPerBatch": str(-(-self._rows // BATCHES))}
         if self._cell.victim in _IN_TASKS:
             options["partitions"] = "2"
         if self._cell.pipeline != "source":
@@ -188,8 +184,9 @@ class _Run:
         """Write the rows into files, one for each batch."""
         files = self._place / "rows"
         files.mkdir()
-        for number, first in enumerate(range(0, self._rows, self._step)):
-            lines = (f"{row}".ljust(_SIZE, ".") for row in range(first, min(first + self._step, self._rows)))
+        step = -(-self._rows // BATCHES)
+        for number, first in enumerate(range(0, self._rows, step)):
+            lines = (f"{row}".ljust(_SIZE, ".") for row in range(first, min(first + step, self._rows)))
             (files / f"{number:03}.txt").write_text("\n".join(lines) + "\n")
         return files
 
@@ -222,19 +219,19 @@ class _Run:
         return len(_numbers(self._checkpoint / "commits"))
 
     def _reached(self) -> bool:
-        """Return whether the point of the cell has come, in the batch ``_struck`` or a later one."""
+        """Return whether the point of the cell has come, in the batch ``_STRUCK`` or a later one."""
         offsets, commits = (_numbers(self._checkpoint / name) for name in ("offsets", "commits"))
         match self._cell.point:
             case "planned":
-                return max(commits, default=-1) >= self._struck - 1 and offsets == commits
+                return max(commits, default=-1) >= _STRUCK - 1 and offsets == commits
             case "offsets":
-                return max(offsets, default=-1) >= self._struck and offsets != commits
+                return max(offsets, default=-1) >= _STRUCK and offsets != commits
             case "task":
-                return max(offsets, default=-1) >= self._struck and self._writes()
+                return max(offsets, default=-1) >= _STRUCK and self._writes()
             case "written":
-                return max(self._written(), default=-1) >= self._struck and self._written() != commits
+                return max(self._written(), default=-1) >= _STRUCK and self._written() != commits
             case _:
-                return max(commits, default=-1) >= self._struck
+                return max(commits, default=-1) >= _STRUCK
 
     def _written(self) -> set[int]:
         """Return the visible batches."""

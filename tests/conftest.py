@@ -14,8 +14,8 @@ gc.disable()  # until all tests are collected, of which nothing is freed
 _LEFT_S = 10.0
 "Seconds in which a thread must end after the tests."
 
-settings.register_profile("afflux", deadline=None, max_examples=50)  # a machine that is busy is not a failure
-settings.register_profile("long", deadline=None, max_examples=1_000)
+settings.register_profile("afflux", deadline=None, max_examples=100)  # a machine that is busy is not a failure
+settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.load_profile("afflux")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from afflux.capture import Capture, Decoder
-from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
 from afflux.protocols.rsocket import frames as wire
 from tests.capture.test_decoding import ANSWER, ASK, SETUP, Decoded, message, prefixed
@@ -37,11 +36,11 @@ class Pieces(io.RawIOBase):
         return data
 
 
-def peak_of(pieces: Iterator[bytes], limits: Limits | None = None) -> tuple[int, int, Decoder]:
+def peak_of(pieces: Iterator[bytes]) -> tuple[int, int, Decoder]:
     """The most memory that decoding a file takes, the file's size, and its decoder."""
     file = Pieces(pieces)
     tracemalloc.start()
-    decoder = Decoder(Capture(file, limits=limits), recognizable())
+    decoder = Decoder(Capture(file), recognizable())
     for _ in decoder:
         pass
     peak = tracemalloc.get_traced_memory()[1]
@@ -74,18 +73,17 @@ def items(size: int) -> Iterator[bytes]:
 
 @pytest.mark.slow
 def test_unused_connections_take_little_memory() -> None:
-    """Above ``capture_flows`` the oldest are dropped: 15,000 take hardly more than 9,000 (PC-10)."""
-    limits = Limits(capture_flows=8_192)
-    few, many = (peak_of(syns(count), limits)[0] for count in (9_000, 15_000))
-    assert many < 1.3 * few < 16 * MEGABYTE
+    """Above 65,536 the oldest are dropped: 120,000 take hardly more than 70,000 (PC-10)."""
+    few, many = (peak_of(syns(count))[0] for count in (70_000, 120_000))
+    assert many < 1.3 * few < 64 * MEGABYTE
 
 
 @pytest.mark.slow
 def test_memory_does_not_follow_the_size_of_the_file() -> None:
     """PC-23."""
     small, size, _ = peak_of(items(2 * MEGABYTE))
-    large, larger, decoder = peak_of(items(10 * MEGABYTE))
-    assert larger > 4.5 * size
+    large, larger, decoder = peak_of(items(20 * MEGABYTE))
+    assert larger > 9 * size
     assert large < 1.2 * small < 32 * MEGABYTE
     assert decoder.tally == {"rsocket": 1}
 

@@ -16,7 +16,7 @@ from tests.capture.test_decoding import without
 from tests.examples import share
 
 EACH = pytest.mark.parametrize("protocol", PROTOCOLS)
-MANY = settings(deadline=None, max_examples=share(0.4), suppress_health_check=list(HealthCheck))
+MANY = settings(deadline=None, max_examples=share(0.6), suppress_health_check=list(HealthCheck))
 
 
 def decoded(made: Faulty, chunk: int) -> tuple[dict[bool, list[dict[str, Any]]], Connection]:

@@ -378,7 +378,7 @@ def faulty(draw: st.DrawFn) -> Faulty:
 
 
 @given(faulty(), st.sampled_from([150, 1_000, 0x8_0000]), st.booleans())
-@settings(deadline=None, max_examples=share(1))
+@settings(deadline=None, max_examples=share(1.5))
 def test_every_byte_that_was_captured_is_delivered_in_its_place(made: Faulty, chunk: int, settled: bool) -> None:
     """Delivered bytes and gaps cover the direction exactly; a gap contains every byte that was lost, and where packets
     are whole nothing else."""

@@ -92,7 +92,7 @@ def test_each_node_is_killed_in_mid_append(nodes: list[NatsServer]) -> None:
 def test_the_leader_changes_in_mid_append(nodes: list[NatsServer]) -> None:
     with closing(JetStreamBackend(uri(nodes, "ticks"))) as backend:
         writer = Writer(backend)
-        for _ in range(3):
+        for _ in range(6):
             writer.until(1000)
             assert "error" not in api(nodes[0], "STREAM.LEADER.STEPDOWN.ticks")
         head = writer.end()

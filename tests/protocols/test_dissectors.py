@@ -324,12 +324,10 @@ def test_elements_that_are_too_large_are_passed_over() -> None:
     assert found.end()[0]["error"]["reason"] == f"cut off: {size - 10} bytes are missing"
 
 
-def test_sizes_of_many_ids_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No dump takes all memory: the oldest goes."""
-    most = 256
-    monkeypatch.setattr("afflux.protocols.rsio.dissector._MOST_SIZES", most)
+def test_sizes_of_many_ids_are_forgotten() -> None:
+    """No dump takes all memory: the oldest of 65,536 goes."""
     found = made("rsio", False)
-    for id in range(most + 1):
+    for id in range(0x1_0001):
         found.feed(rsio.Subscribed(subscriber=id, element_size=2).encode())
     oldest, next_one = (
         found.feed(b"\x07" + rsio.Subscribed(subscriber=id).encode()[1:-1] + b"\x01x")[0] for id in (0, 1)

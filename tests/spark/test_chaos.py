@@ -16,14 +16,13 @@ from chaos.ledger import Ledger, count_read, count_written
 from chaos.page import PAGE, RESULTS, rewritten
 
 ROOT = Path(__file__).parents[2]
-ROWS = 10_000
-BATCHES = 5
+ROWS = 20_000
 
 
 @pytest.fixture(scope="module")
 def told() -> str:
     """What the twelve cells print."""
-    command = [sys.executable, "-m", "chaos", "--smoke", "--rows", str(ROWS), "--batches", str(BATCHES)]
+    command = [sys.executable, "-m", "chaos", "--smoke", "--rows", str(ROWS)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
 
 

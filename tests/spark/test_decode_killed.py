@@ -41,8 +41,9 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
     words = ["spark", "decode", str(tmp_path / "a.pcap"), "--out", str(out)]
     command = [sys.executable, "-m", "afflux", *words, "--master"]
     environment = os.environ | quick_start()
+    executors = ["local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={environment[OPTIONS]}"]
     with subprocess.Popen(
-        [*command, "local[2]"], env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
+        [*command, *executors], env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
     ) as driver:
         assert driver.stderr is not None
         for line in driver.stderr:
@@ -51,7 +52,6 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
         os.killpg(driver.pid, signal.SIGKILL)
     assert sorted(out.rglob("*")) == before
     assert any(path.name.startswith(".out.tmp-") for path in tmp_path.iterdir())
-    executors = ["local-cluster[2,1,1024]", "--conf", f"spark.executor.extraJavaOptions={environment[OPTIONS]}"]
     done = subprocess.run([*command, *executors], env=environment, check=True, capture_output=True, text=True)
     assert json.loads(done.stdout)["rows"]["frames"] == 4 * 81
     assert rows(out) == rows(here)

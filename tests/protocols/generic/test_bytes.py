@@ -114,7 +114,7 @@ def test_constant_garbage(wire: Wire, role: Role, greeted: bool, octet: int) -> 
 
 
 @pytest.mark.parametrize(("wire", "role"), BOTH, ids=BOTH_IDS)
-@settings(max_examples=share(1), deadline=None)
+@settings(max_examples=share(1.5), deadline=None)
 @given(draw=st.data())
 def test_no_bytes_of_a_peer_raise(wire: Wire, role: Role, draw: st.DataObject) -> None:
     """FR-09: lines of conversations in any order, pieces of them, garbage between them, an application that answers."""

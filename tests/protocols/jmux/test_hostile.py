@@ -107,7 +107,7 @@ class Pair:
             engine.byte_sessions.acknowledge(stream)
 
 
-@settings(max_examples=share(1), deadline=None)
+@settings(max_examples=share(1.5), deadline=None)
 @given(st.lists(WISH, max_size=120), st.data())
 def test_two_engines_never_break_a_rule(wishes: list[tuple[int, int, int]], draw: st.DataObject) -> None:
     """Whatever the applications do and however late the bytes come, neither side violates what the other knows; each

@@ -15,7 +15,7 @@ from .playbook import requester, responder, setup
 
 
 @pytest.mark.repetitive
-@settings(max_examples=share(2), deadline=None)
+@settings(max_examples=share(3), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.integers(0, 63), st.integers(0, 0x3FF), st.binary(max_size=80)), max_size=30

@@ -80,7 +80,7 @@ SIZES = st.lists(st.tuples(st.sampled_from([0, 1, 1, 5, 300]), st.integers(1, 20
 
 
 @pytest.mark.repetitive
-@settings(max_examples=share(1), deadline=None)
+@settings(max_examples=share(2), deadline=None)
 @given(SIZES, st.integers(0, 3), st.integers(20, 5000))
 @example([(1, 200), (5, 1), (1, 15), (1, 1)], 0, 100_000)
 @example([(5, 8)], 0, 100_000)
