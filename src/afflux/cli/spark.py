@@ -78,12 +78,16 @@ def tail(
     """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
     continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
     SIGTERM stop it after the running batch, a second one at once."""
-    given = _pairs(options, "--option") | {"uri": uri}
-    for name, value in (("route", route), ("requestData", data), ("maxRowsPerBatch", max_rows)):
+    given = _pairs(options, "--option")
+    twice = {name.lower() for name in given}
+    own = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
+    for name, (spelled, value) in (own | {"maxRowsPerBatch": ("--max-rows", max_rows)}).items():
         if value is not None:
+            if name.lower() in twice:
+                usage(f"-O {name} and {spelled} exclude each other")
             given[name] = str(value)
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
-    columns = _text(schema)
+    columns = _columns(schema)
     every_s = duration(every)
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
@@ -184,20 +188,25 @@ def decode(
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
             usage(f"{option} must be NAME=VALUE, not {text!r}")
+        if name.lower() in map(str.lower, pairs):
+            usage(f"{option} {name} is given twice")
         pairs[name] = value
     return pairs
 
 
-def _text(value: str | None) -> str | None:
-    """Return a value, or the content of the file that ``@FILE`` names."""
-    if value is None or not value.startswith("@"):
-        return value
-    return existing(value[1:]).read_text()
+def _columns(schema: str | None) -> str | None:
+    """Return the value of ``--schema``, or the content of the file that ``@FILE`` names."""
+    if schema is None or not schema.startswith("@"):
+        return schema
+    try:
+        return existing(schema[1:], option="--schema").read_text("utf-8")
+    except UnicodeDecodeError as error:
+        usage(f"--schema: {schema[1:]!r} is not UTF-8 text (byte {error.start})")
 
 
 class _View:
