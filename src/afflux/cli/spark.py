@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from glob import glob
@@ -78,14 +78,8 @@ def tail(
     """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
     continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
     SIGTERM stop it after the running batch, a second one at once."""
-    given = _pairs(options, "--option")
-    twice = {name.lower() for name in given}
-    own = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
-    for name, (spelled, value) in (own | {"maxRowsPerBatch": ("--max-rows", max_rows)}).items():
-        if value is not None:
-            if name.lower() in twice:
-                usage(f"-O {name} and {spelled} exclude each other")
-            given[name] = str(value)
+    named = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
+    given = _source_options(options, named | {"maxRowsPerBatch": ("--max-rows", max_rows)})
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
     columns = _columns(schema)
     every_s = duration(every)
@@ -197,6 +191,15 @@ def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
             usage(f"{option} {name} is given twice")
         pairs[name] = value
     return pairs
+
+
+def _source_options(options: Sequence[str] | None, named: Mapping[str, tuple[str, object]]) -> dict[str, str]:
+    """Return the options of the source: those of ``-O``, and those that have an option or argument of their own."""
+    given = _pairs(options, "--option")
+    for name, (spelled, value) in named.items():
+        if value is not None and name.lower() in map(str.lower, given):
+            usage(f"-O {name} and {spelled} exclude each other")
+    return given | {name: str(value) for name, (_, value) in named.items() if value is not None}
 
 
 def _columns(schema: str | None) -> str | None:
