@@ -117,7 +117,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     if "uri" not in values and values.get("streams"):
         values["uri"] = ""
     if "uri" not in values:
-        hint = "" if of_user(given) else "; in SQL, write OPTIONS, and declare no columns: Spark then passes no options"
+        hint = "" if of_user(given) else "; in SQL, write OPTIONS and no columns: with columns, Spark passes no options"
         raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
     return values
 
