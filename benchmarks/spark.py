@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def updated(published: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
-    """Return published figures with these parts instead of the ones of the same name, each with its date and machine."""
+    """Return published figures with these parts instead of those of the same name, each with its date and machine."""
     where = {"date": figures["date"], "cpu": figures["cpu"]}
     new = {part["name"]: part | where for part in figures["parts"]}
     return published | {"parts": [new.get(part["name"], part) for part in published["parts"]]}
