@@ -68,10 +68,8 @@ def _check_columns(types: Mapping[str, str]) -> None:
                 f"column {name}: the folders of the table have a column of that name; rename it", rule="schema"
             )
         if found := _UNSTORED.search(kind):
-            raise Invalid(
-                f"column {name}: format=columns cannot store the type {found[1].upper()}; cast it, for example to STRING",
-                rule="schema",
-            )
+            text = f"column {name}: format=columns cannot store the type {found[1].upper()}; cast it, for example"
+            raise Invalid(f"{text} to STRING", rule="schema")
 
 
 def blocks(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
