@@ -113,6 +113,21 @@ def test_compressed_captures(spark: Any, captures: Path, tmp_path: Path) -> None
     assert sorted(os.listdir(packed)) == ["a.pcap.gz", "b.pcapng.gz"]
 
 
+def test_indexes_in_a_directory_of_their_own(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Nothing is written beside the captures, and the next reader finds the indexes, whichever it is."""
+    indexes, before = tmp_path / "new" / "indexes", sorted(os.listdir(captures))
+    reader = spark.read.format("afflux-capture").option("indexDir", str(indexes))
+    count = reader.load(str(captures)).count()
+    assert sorted(os.listdir(captures)) == before
+    made = {path: path.stat().st_mtime_ns for path in indexes.rglob("*")}
+    assert {path.name.partition("-")[0] for path in indexes.iterdir()} == {"a.pcap", "b.pcapng"}
+    assert reader.load(str(captures)).count() == count
+    counts = decode(spark, [str(captures)], str(tmp_path / "out"), DECODING, lambda text: None, index_dir=indexes)
+    assert counts["frames"] == count
+    assert {path: path.stat().st_mtime_ns for path in indexes.rglob("*")} == made
+    assert sorted(os.listdir(captures)) == before
+
+
 def test_tables_in_partitions(spark: Any, captures: Path, tmp_path: Path) -> None:
     decoding = Decoding(tables=("frames", "credit"))
     counts = decode(

@@ -151,6 +151,9 @@ def decode(
         Path | None,
         typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a report about the tables to this file.")
+    ] = None,
     master: Annotated[
         str,
         typer.Option("--master", metavar="URL", help="Spark's master, such as local[4]; none: this process, no Spark."),
@@ -167,7 +170,9 @@ def decode(
 
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
-    new_directory(out, "--out")
+    target = new_directory(out, "--out").absolute()
+    if html is not None and target in html.absolute().parents:
+        usage("--html: the report cannot be inside --out, which has tables only")
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
@@ -177,6 +182,7 @@ def decode(
         options={name: value for name, value in given.items() if value} | {"stallSeconds": str(duration(stall))},
         partition_by=partition_by or (),
         index_dir=index_dir,
+        html=html,
         master=master,
         conf=_pairs(conf, "--conf"),
     )
