@@ -212,7 +212,12 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
         (("captures", "--tables", "frame"), 2, "--tables: there is no table 'frame'; there are frames, "),
         (("captures", "--partition-by", "typ"), 2, "--partition-by: none of the tables has a column 'typ'"),
         (("captures", "--partition-by", "flags"), 2, "--partition-by: 'flags' is array<string>: directories need a"),
-        (("captures", "--where", "typ == 1"), 2, "where"),
+        (
+            ("captures", "--where", "typ == 1"),
+            2,
+            '--where:1:1: unknown name "typ"; did you mean "type"?\n  typ == 1\n  ^\n',
+        ),
+        (("captures", "--stall", "0"), 2, "--stall must be longer than 0"),
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
         (("captures", "--out", "captures"), 2, "has files that are no capture tables: choose a new directory"),
     ],

@@ -17,7 +17,8 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
-from afflux.cli.inputs import duration, existing, new_directory
+from afflux.cli.inputs import above_0, duration, existing, new_directory
+from afflux.cli.selecting import filter_of
 
 __all__ = ["spark"]
 
@@ -173,13 +174,17 @@ def decode(
     target = new_directory(out, "--out").absolute()
     if html is not None and target in html.absolute().parents:
         usage("--html: the report cannot be inside --out, which has tables only")
+    if where is not None:
+        filter_of(where, table=True)
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
+    given |= {"stallSeconds": str(above_0(stall, "--stall"))}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
         paths=paths,
         out=out,
         tables=tables,
-        options={name: value for name, value in given.items() if value} | {"stallSeconds": str(duration(stall))},
+        options={name: value for name, value in given.items() if value}
+        | {"stallSeconds": str(above_0(stall, "--stall"))},
         partition_by=partition_by or (),
         index_dir=index_dir,
         html=html,

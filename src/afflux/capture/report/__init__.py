@@ -1,8 +1,8 @@
 """Write a report about a capture: one HTML page that loads nothing, from the tables of ``afflux.capture.analyze``.
 
-``ready`` refuses a report that cannot be written. ``write`` reads the tables in bounded memory (summary.py, details.py),
-draws the plots (plots.py) and writes the page (page.py). Bounds are in bounds.py. Needs the extra ``report``. Does not
-decode captures.
+``ready`` refuses a report that cannot be written. ``write`` reads the tables in bounded memory (summary.py,
+details.py), draws the plots (plots.py) and writes the page (page.py). Bounds are in bounds.py. Needs the extra
+``report``. Does not decode captures.
 """
 
 from __future__ import annotations
