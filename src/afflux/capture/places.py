@@ -17,7 +17,7 @@ from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
 from afflux.capture.source import compression, named_as_capture
 
-__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in"]
+__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in", "local"]
 
 _START = 0x1_0000
 
@@ -45,6 +45,14 @@ class CaptureFiles:
     def captures(self) -> list[list[Path]]:
         """The files of each capture."""
         return ([self.plain] if self.plain else []) + [[path] for path in self.compressed]
+
+
+def local(text: str) -> str:
+    """Return a path without ``file://``. Raises CaptureError if another scheme names no file system."""
+    path = text.removeprefix("file://")
+    if "://" in path:
+        raise CaptureError(f"{text} is not in a file system: object stores are not supported")
+    return path
 
 
 def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = None) -> CaptureFiles:
@@ -101,6 +109,7 @@ class _Finding:
 
     def add(self, text: str) -> None:
         """Look at what a path names. Raises as ``captures_in``."""
+        text = local(text)
         path = Path(text)
         if path.is_dir():
             what = f"the directory {text} has no captures (pcap or pcapng; plain, gzip, zstd, xz or bzip2)"

@@ -149,7 +149,7 @@ def decode(
         typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
     ] = None,
     index_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
     ] = None,
     html: Annotated[
@@ -169,6 +169,7 @@ def decode(
     from afflux.capture.errors import CaptureError
     from afflux.spark.decodecommand import Asked, run
 
+    out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
     target = new_directory(out, "--out").absolute()
@@ -186,12 +187,23 @@ def decode(
         options={name: value for name, value in given.items() if value}
         | {"stallSeconds": str(above_0(stall, "--stall"))},
         partition_by=partition_by or (),
-        index_dir=index_dir,
+        index_dir=Path(index_dir) if index_dir else None,
         html=html,
         master=master,
         conf=_pairs(conf, "--conf"),
     )
     typer.echo(json.dumps(run(asked, _View().say)))
+
+
+def _local(text: str, option: str) -> str:
+    """Return a path without ``file://``. Exits with a usage error for that of an object store."""
+    from afflux.capture.errors import CaptureError
+    from afflux.capture.places import local
+
+    try:
+        return local(text)
+    except CaptureError as error:
+        usage(f"{option}: {error.message}")
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
