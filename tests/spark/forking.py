@@ -13,7 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 READER = ["-m", "pyspark.sql.streaming.python_streaming_source_runner"]
 "The command of a reader."
@@ -50,7 +50,9 @@ def _serve(path: str) -> None:
     from select import select
     from signal import SIG_DFL, SIG_IGN, SIGCHLD, signal
 
-    reader, *_ = map(import_module, (READER[1], *IMPORTED))
+    for name in (READER[1], *IMPORTED):
+        import_module(name)
+    del sys.modules[READER[1]]  # a reader runs it as its main module
     signal(SIGCHLD, SIG_IGN)
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
@@ -61,12 +63,13 @@ def _serve(path: str) -> None:
         if os.fork() == 0:
             listening.close()
             signal(SIGCHLD, SIG_DFL)
-            _read(asking, reader)
+            _read(asking)
         asking.close()
 
 
-def _read(asking: socket.socket, reader: Any) -> NoReturn:
-    """Be the process that asked, and do what the reader's module does when it is run."""
+def _read(asking: socket.socket) -> NoReturn:
+    """Be the process that asked: run the reader's module."""
+    import runpy
     import threading
     import traceback
 
@@ -81,8 +84,7 @@ def _read(asking: socket.socket, reader: Any) -> NoReturn:
     os.chdir(directory)
     code = 0
     try:
-        with reader.get_sock_file_to_executor(timeout=None) as file:
-            reader.main(file, file)
+        runpy.run_module(READER[1], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:
