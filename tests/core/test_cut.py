@@ -82,7 +82,7 @@ def test_only_whole_messages_with_the_header_are_cut(other: bytes, behind: bytes
 
 
 def test_a_large_message_stays_and_the_largest_small_one_does_not() -> None:
-    small, large = b"s" * SMALL, b"l" * (SMALL + 1)
+    small, large = b"s" * (SMALL - LEAST), b"l" * (SMALL - LEAST + 1)
     assert cut_of(block_of(b"a", small, b"b"), ahead=1 << 20)[0] == [b"a", small, b"b"]
     assert cut_of(block_of(b"a", large, b"b"), ahead=1 << 20)[0] == [b"a"]
     assert cut_of(block_of(b"a", large), ahead=1 << 20)[0] == [b"a"]

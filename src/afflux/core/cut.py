@@ -8,7 +8,7 @@ from functools import lru_cache
 __all__ = ["SMALL", "cut", "numbers"]
 
 SMALL = 0x1000
-"Messages with more bytes of data are not cut."
+"Messages with a greater length are not cut."
 
 _FURTHEST = 0x7000
 "Bytes looked at together: in 30,000 bytes and more CPython (3.11) finds short separators at half the speed."
@@ -33,10 +33,10 @@ def cut(
         most: the number of messages to return, at most.
         ahead: bytes to look at in the first step.
     """
-    lengths = numbers(prefix, least)
+    lengths = numbers(prefix, 0)
     datas: list[bytes] = []
     while True:
-        stop = min(end, position + ahead)
+        stop = min(end, position + ahead, position + _FURTHEST)
         # Each part is the data of one message and the length of the next one; the first is only a length.
         parts = block[position:stop].split(same, most - len(datas))
         if len(parts) < 2:
@@ -49,7 +49,7 @@ def cut(
         del found[0]
         pieces = [same] * (3 * len(found))
         try:
-            pieces[::3] = [lengths[len(data)] for data in found]
+            pieces[::3] = [lengths[least + len(data)] for data in found]
         except IndexError:
             whole = False
         else:
@@ -58,17 +58,18 @@ def cut(
         if whole:
             position += len(messages)
         else:
-            position = _leave(block, position, same, lengths, found)
+            position = _leave(block, position, same, least, lengths, found)
         datas += found
         if not whole or not found or stop == end or len(datas) == most:
             return datas, position
-        ahead = min(4 * ahead, _FURTHEST)
+        ahead *= 4
 
 
-def _leave(block: bytes, position: int, same: bytes, lengths: list[bytes], datas: list[bytes]) -> int:
+def _leave(block: bytes, position: int, same: bytes, least: int, lengths: list[bytes], datas: list[bytes]) -> int:
     """Delete from ``datas`` what is not the data of the messages at ``position``; return where the others end."""
     for index, data in enumerate(datas):
-        if len(data) > SMALL or not block.startswith(message := lengths[len(data)] + same + data, position):
+        length = least + len(data)
+        if length > SMALL or not block.startswith(message := lengths[length] + same + data, position):
             del datas[index:]
             break
         position += len(message)
@@ -77,6 +78,5 @@ def _leave(block: bytes, position: int, same: bytes, lengths: list[bytes], datas
 
 @lru_cache(maxsize=32)
 def numbers(width: int, least: int) -> list[bytes]:
-    """Return the lengths of messages with 0 to ``SMALL`` bytes of data, each in ``width`` bytes; the first is
-    ``least``."""
+    """Return the numbers from ``least`` to ``least + SMALL``, each in ``width`` bytes."""
     return [number.to_bytes(width, "big") for number in range(least, least + SMALL + 1)]

@@ -148,13 +148,16 @@ class Plain(Run):
     __slots__ = ("_datas",)
 
     def __init__(self, datas: list[bytes], size: int = -1) -> None:
-        super().__init__(b"", 0, 0, size, len(datas))
         self._datas = datas
+        self._size = size
 
     @property
     def size(self) -> int:
         """Bytes of all payloads."""
-        return sum(map(len, self._datas)) if self._size < 0 else self._size * self._count
+        return sum(map(len, self._datas)) if self._size < 0 else self._size * len(self._datas)
+
+    def __len__(self) -> int:
+        return len(self._datas)
 
     def __iter__(self) -> Iterator[Payload]:
         return starmap(Payload, zip(self._datas, strict=False))  # faster than map: it reuses the tuple

@@ -6,12 +6,12 @@ from afflux.core.cut import SMALL, cut
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
 
-__all__ = ["LONG", "add_more"]
+__all__ = ["AHEAD", "LONG", "add_more"]
 
 LONG = 24
 "Items that are parsed one by one before the others of a run are cut together."
 
-_AHEAD = 4
+AHEAD = 4
 "How many times the bytes of those items are looked at first."
 
 
@@ -24,9 +24,10 @@ def add_more(
     longest frame of a short path.
     """
     layout, owed = streams.member.layout, stream.to_receive.available - len(datas)
-    if not owed or limit < layout.least + SMALL:
+    if not owed or limit < SMALL:
         return position
-    same, ahead = block[start + layout.prefix : start + layout.size], _AHEAD * (position - start)
+    same = block[start + layout.prefix : start + layout.size]
+    ahead = AHEAD * (position - start)
     more, position = cut(block, position, end, layout.prefix, same, layout.least, owed, ahead)
     datas += more
     return position
