@@ -86,3 +86,8 @@ def test_a_large_message_stays_and_the_largest_small_one_does_not() -> None:
     assert cut_of(block_of(b"a", small, b"b"), ahead=1 << 20)[0] == [b"a", small, b"b"]
     assert cut_of(block_of(b"a", large, b"b"), ahead=1 << 20)[0] == [b"a"]
     assert cut_of(block_of(b"a", large), ahead=1 << 20)[0] == [b"a"]
+
+
+@pytest.mark.parametrize("block", [b"", b"\x00\x00", message(b"abc", same=b"\x00\x00\x00\x03\x28\x20")])
+def test_where_there_is_no_such_message_nothing_is_cut(block: bytes) -> None:
+    assert cut_of(block) == ([], 0)

@@ -66,13 +66,16 @@ def cut(
 
 
 def _leave(block: bytes, position: int, same: bytes, least: int, lengths: list[bytes], datas: list[bytes]) -> int:
-    """Delete from ``datas`` what is not the data of the messages at ``position``; return where the others end."""
-    for index, data in enumerate(datas):
-        length = least + len(data)
-        if length > SMALL or not block.startswith(message := lengths[length] + same + data, position):
-            del datas[index:]
+    """Delete from ``datas`` the first that is not the data of the message at its place, and those behind it; return
+    where the others end."""
+    index = 0
+    while (length := least + len(datas[index])) <= SMALL:
+        message = lengths[length] + same + datas[index]
+        if not block.startswith(message, position):
             break
         position += len(message)
+        index += 1
+    del datas[index:]
     return position
 
 
