@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afflux.core.payload import Payload, Run, check_items, payload_of, size_of
+from afflux.core.payload import Payload, Plain, Run, check_items, payload_of, size_of
 
 
 def test_equality() -> None:
@@ -76,6 +76,18 @@ def test_a_run_with_metadata_is_a_sequence_of_payloads() -> None:
     assert run[1:] == wanted[1:]
     assert run[1:][1] == wanted[2]
     assert list(Run(b"..abc..def", 0, 2, 3, 2, 0)) == [Payload(b"abc", b""), Payload(b"def", b"")]
+
+
+def test_payloads_of_several_sizes_are_a_sequence() -> None:
+    plain = Plain([b"abc", b"", b"defgh"])
+    wanted = [Payload(b"abc"), Payload(), Payload(b"defgh")]
+    assert list(plain) == wanted
+    assert plain == wanted
+    assert list(plain.parts()) == [b"abc", b"", b"defgh"]
+    assert [plain[0], plain[1], plain[-1]] == wanted
+    assert plain[1:] == wanted[1:]
+    assert (len(plain), plain.size, size_of(plain[:2]), repr(plain)) == (3, 8, 3, repr(wanted))
+    assert Plain([b"abc", b"def"], 3).size == 6
 
 
 @pytest.mark.parametrize("index", [3, -4])

@@ -210,6 +210,8 @@ class Sender:
                 full = False
             if (kind := type(item)) is bytes:
                 size = len(item)
+            elif kind is Payload and item.metadata is None:
+                size = len(item.data)
             elif kind is list:
                 full = await self._send_list(item)
                 continue
@@ -240,6 +242,8 @@ class Sender:
                 full = False
             if (kind := type(item)) is bytes:
                 size = len(item)
+            elif kind is Payload and item.metadata is None:
+                size = len(item.data)
             elif kind is list:
                 full = await self._send_list(item)
                 continue

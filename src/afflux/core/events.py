@@ -112,7 +112,7 @@ class Answers:
 
 @dataclass(slots=True)
 class Items:
-    """Consecutive items of one stream from one pass over the input, up to a change of state or of size."""
+    """Consecutive items of one stream from one pass over the input, up to a change of state, or of one size."""
 
     stream: int
     "The stream they belong to."

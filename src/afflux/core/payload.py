@@ -8,7 +8,7 @@ from itertools import chain, starmap
 from struct import iter_unpack
 from typing import overload
 
-__all__ = ["Payload", "PayloadLike", "Payloads", "Run", "check_items", "payload_of", "size_of"]
+__all__ = ["Payload", "PayloadLike", "Payloads", "Plain", "Run", "check_items", "payload_of", "size_of"]
 
 
 class Payload:
@@ -135,6 +135,46 @@ class Run:
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+class Plain(Run):
+    """Consecutive payloads without metadata, which may differ in size: an immutable sequence as :class:`Run`.
+
+    Args:
+        datas: their data.
+        size: bytes of each; -1 if they differ.
+    """
+
+    __slots__ = ("_datas",)
+
+    def __init__(self, datas: list[bytes], size: int = -1) -> None:
+        self._datas = datas
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """Bytes of all payloads."""
+        return sum(map(len, self._datas)) if self._size < 0 else self._size * len(self._datas)
+
+    def __len__(self) -> int:
+        return len(self._datas)
+
+    def __iter__(self) -> Iterator[Payload]:
+        return starmap(Payload, zip(self._datas, strict=False))  # faster than map: it reuses the tuple
+
+    def parts(self) -> Iterator[bytes]:
+        """Iterate over the data of the payloads."""
+        return iter(self._datas)
+
+    @overload
+    def __getitem__(self, index: int) -> Payload: ...
+    @overload
+    def __getitem__(self, index: slice) -> Run: ...
+    def __getitem__(self, index: int | slice) -> Payload | Run:
+        """Return one payload, or for a slice a part of the sequence."""
+        if isinstance(index, slice):
+            return Plain(self._datas[index], self._size)
+        return Payload(self._datas[index])
 
 
 Payloads = list[Payload] | Run

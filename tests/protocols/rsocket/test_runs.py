@@ -27,9 +27,9 @@ def served(*, limits: Limits | None = None, **terms: Any) -> Engine:
     return engine
 
 
-def asking() -> Engine:
+def asking(*, limits: Limits | None = None) -> Engine:
     """A client that has heard from its server."""
-    engine = Engine("client")
+    engine = Engine("client", limits=limits)
     engine.outgoing()
     engine.receive(frames.Keepalive(stream=0, respond=False, position=0, data=b"").encode(prefixed=True), 0.0)
     return engine
@@ -94,6 +94,21 @@ def test_runs_of_items_are_the_items(sizes: list[tuple[int, int]], odd: int, ste
     heard = received([*wire, item(1, b"end", last=True)], len(items) + 1, step)
     assert [event.payloads[0].data for event in heard if isinstance(event, ev.Items)] == [*items, b"end"]
     assert [getattr(event, "complete", None) for event in heard] == [False] * len(items) + [True]
+
+
+@pytest.mark.parametrize("payload_bytes", [None, 1000], ids=["cut together", "one by one"])
+@pytest.mark.parametrize("credit", [24, 25, 100, 300])
+def test_items_of_changing_length_are_one_event(credit: int, payload_bytes: int | None) -> None:
+    """As many as are owed: more are a violation, which ends the stream."""
+    limits = Limits.server() if payload_bytes is None else Limits.server(payload_bytes=payload_bytes)
+    engine = asking(limits=limits)
+    engine.open("stream", b"", credit=credit)
+    items = [b"%d" % number * (number % 50) for number in range(credit)]
+    found = engine.receive(b"".join(item(1, data) for data in items), 0.0)
+    payloads = [payload.data for event in found for payload in event.payloads]
+    assert payloads == items
+    if payload_bytes is None:
+        assert found == [ev.Items(1, list(map(Payload, items)))]
 
 
 def test_a_run_costs_one_event_and_no_objects() -> None:

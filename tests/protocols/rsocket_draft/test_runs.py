@@ -90,6 +90,23 @@ def test_items_of_many_sizes_create_their_payloads_too_when_they_are_accessed() 
     assert (found[3], found[-1], found[2:4]) == (sent[3], sent[9], sent[2:4])
 
 
+@pytest.mark.parametrize("entries", [(OWN,), THREE], ids=["a short prelude", "a long prelude"])
+@pytest.mark.parametrize("count", [24, 25, 200])
+def test_long_runs_of_many_sizes_are_one_event(entries: tuple[Entry, ...], count: int) -> None:
+    a, b = streaming(credit=count)
+    sent = items([b"%d" % number * (number % 50 + 1) for number in range(count)], entries=entries)
+    b.send(1, sent)
+    (event,) = heard(a, said(b))
+    assert list(event.payloads) == sent
+
+
+def test_long_runs_of_many_sizes_without_what_is_skipped() -> None:
+    a, b = streaming()
+    data = [b"%d" % number * (number % 50 + 1) for number in range(200)]
+    b.send(1, items(data, entries=(SKIPPED,)))
+    assert [payload.data for payload in taken(heard(a, said(b)))] == data
+
+
 def test_runs_without_data() -> None:
     a, b = streaming()
     sent = items([b""] * 30, entries=THREE)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
+from afflux.core.cut import numbers
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.protocols.family.layout import COPY_BELOW, Layout
 from afflux.protocols.family.member import Role
@@ -51,10 +51,10 @@ def frames_of(
     word = role.item | layout.metadata if marks else role.item
     first, second = (stream, word) if layout.id_first else (word, stream)
     tail: bytes = layout.header.pack(0, 0, first, second)[layout.prefix :] + role.extra
-    lengths = list(map(_numbers(layout.prefix, own - layout.own).__getitem__, sizes))
+    lengths = list(map(numbers(layout.prefix, own - layout.own).__getitem__, sizes))
     parts: list[Any] = [lengths, datas]
     if marks:
-        parts[1:1] = list(map(_numbers(layout.metadata_size, layout.metadata_counts).__getitem__, counts)), marks
+        parts[1:1] = list(map(numbers(layout.metadata_size, layout.metadata_counts).__getitem__, counts)), marks
     return _chunks(parts, tail, 1 + CHUNK // largest)
 
 
@@ -102,9 +102,3 @@ def _chunks(parts: list[list[bytes]], tail: bytes, together: int) -> Iterator[tu
         for place, part in enumerate(parts):
             pieces[place + (place > 0) :: step] = part if count == whole else part[begin : begin + count]
         yield b"".join(pieces), count
-
-
-@lru_cache(maxsize=32)
-def _numbers(width: int, least: int) -> list[bytes]:
-    """Return the numbers from ``least`` that the length of a small item may lead to, each in ``width`` bytes."""
-    return [number.to_bytes(width, "big") for number in range(least, least + COPY_BELOW)]

@@ -19,11 +19,12 @@ from afflux.core.buffer import ReceiveBuffer
 from afflux.core.errors import Violation
 from afflux.core.events import Block, Items
 from afflux.core.limits import oversize
-from afflux.core.payload import Payload, Run
+from afflux.core.payload import Payload, Plain, Run
 from afflux.protocols.family.marked import take_marked
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
+from afflux.protocols.family.varied import LONG, add_more
 
 __all__ = ["Counting", "Inbound", "Runs"]
 
@@ -208,19 +209,23 @@ class Inbound:
             streams.took(stream, count, size * count)
             streams.current.events.append(Items(id, Run(block, position, header_size, size, count)))
             return stop
-        payloads: list[Payload] = []
-        append = payloads.append
+        datas: list[bytes] = []
+        append = datas.append
         while owed and end - position >= header_size:
             high, low, frame_first, frame_second = unpack(block, position)
             length = high << 16 | low
             stop = position + own + length
             if frame_first != first or frame_second != second or stop > end or length > limit or length < least:
                 break
-            append(Payload(block[position + header_size : stop]))
+            append(block[position + header_size : stop])
             owed -= 1
             position = stop
-        streams.took(stream, len(payloads), position - start - header_size * len(payloads))
-        streams.current.events.append(Items(id, payloads))
+            if len(datas) == LONG:
+                position = add_more(streams, stream, datas, block, start, position, end, limit)
+                break
+        streams.took(stream, len(datas), position - start - header_size * len(datas))
+        found = Plain(datas) if len(datas) > LONG else list(map(Payload, datas))
+        streams.current.events.append(Items(id, found))
         return position
 
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Literal, Protocol
 
+from afflux.core.cut import SMALL
 from afflux.core.payload import Payload, PayloadLike
 
 __all__ = ["COPY_BELOW", "Layout", "Prelude"]
 
-COPY_BELOW = 0x1000
+COPY_BELOW = SMALL
 "Joining header and data immediately is cheaper below this size; above it the copy costs more than the object."
 
 

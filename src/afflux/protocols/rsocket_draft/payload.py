@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Any, Final, Protocol, overload
 
 from afflux.core.errors import Error, LimitExceeded, LocalProtocolError, Violation
-from afflux.core.payload import Payload, PayloadLike, Run, payload_of
+from afflux.core.payload import Payload, PayloadLike, Plain, Run, payload_of
 from afflux.protocols.rsocket_draft.compact import mime_bytes
 from afflux.protocols.rsocket_draft.entries import MARK, RESUME, Entry, chain_bytes
 from afflux.protocols.rsocket_draft.frames import DATA_MIME, EXTENSIONS, METADATA_MIME
@@ -195,7 +195,7 @@ def _extended(data: bytes, metadata: bytes | None, own: Own) -> ExtendedPayload:
     return ExtendedPayload(data, metadata, entries=own[0], data_mime=own[1], metadata_mime=own[2])
 
 
-class ExtendedItems(Run):
+class ExtendedItems(Plain):
     """Received payloads without metadata: an immutable sequence that creates each when it is accessed (core.payload).
 
     Args:
@@ -204,25 +204,15 @@ class ExtendedItems(Run):
         size: bytes of each; -1 if they differ.
     """
 
-    __slots__ = ("_datas", "_sources")
+    __slots__ = ("_sources",)
 
     def __init__(self, datas: list[bytes], sources: Source | list[Source], size: int = -1) -> None:
-        super().__init__(b"", 0, 0, size, len(datas))
-        self._datas = datas
+        super().__init__(datas, size)
         self._sources = sources
-
-    @property
-    def size(self) -> int:
-        """Bytes of all payloads."""
-        return sum(map(len, self._datas)) if self._size < 0 else self._size * self._count
 
     def __iter__(self) -> Iterator[Payload]:
         sources = self._sources
         return map(ReceivedPayload, self._datas, sources if isinstance(sources, list) else repeat(sources))
-
-    def parts(self) -> Iterator[bytes]:
-        """Iterate over the data of the payloads."""
-        return iter(self._datas)
 
     @overload
     def __getitem__(self, index: int) -> Payload: ...

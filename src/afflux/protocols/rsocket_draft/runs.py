@@ -14,12 +14,14 @@ from struct import iter_unpack
 from typing import Final
 
 from afflux.core.alike import MANY
+from afflux.core.cut import SMALL, cut
 from afflux.core.errors import Violation
 from afflux.core.events import Items
-from afflux.core.payload import Payload, Payloads, Run
+from afflux.core.payload import Payload, Payloads, Plain, Run
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
+from afflux.protocols.family.varied import AHEAD, LONG
 from afflux.protocols.rsocket.frames import FLAG_METADATA, NEXT, NEXT_COMPLETE
 from afflux.protocols.rsocket_draft.extending import understood
 from afflux.protocols.rsocket_draft.frames import (
@@ -277,7 +279,7 @@ class SharedRuns:
                 sources = [Prelude(shape, raw) for raw in raws]
                 self._prelude = Prelude(shape, raws[-1])
         if shape.is_plain:
-            return list(map(Payload, datas)), after
+            return Plain(datas) if len(datas) > LONG else list(map(Payload, datas)), after
         return ExtendedItems(datas, sources), after
 
 
@@ -285,7 +287,7 @@ def _equal(block: bytes, position: int, end: int, limit: int, owed: int, head: i
     """Return the data of the items at ``position`` with the same bytes before it, at least one and at most ``owed``,
     and where they end."""
     found: list[bytes] = []
-    alike = block[position + _PREFIX : position + head]
+    start, alike = position, block[position + _PREFIX : position + head]
     while end - position >= head and len(found) < owed:
         length = block[position] << 16 | block[position + 1] << 8 | block[position + 2]
         stop: int = position + _PREFIX + length
@@ -293,6 +295,10 @@ def _equal(block: bytes, position: int, end: int, limit: int, owed: int, head: i
             break
         found.append(block[position + head : stop])
         position = stop
+        if len(found) == LONG < owed and limit >= SMALL:
+            ahead = AHEAD * (position - start)
+            more, position = cut(block, position, end, _PREFIX, alike, len(alike), owed - LONG, ahead)
+            return found + more, position
     return found, position
 
 
