@@ -93,10 +93,10 @@ USAGE = {
     "serve mem:// --demo": 'a mem address looks like "mem://name", not "mem://"',
     "relay --from mem://x --journal j --listen tcp://127.0.0.1:0": MEM,
     # files and folders
-    "request {uri} -d @folder": "'folder' is a directory, not a file",
-    "request {uri} -d @nope": "file 'nope' not found",
-    "request {uri} -d @": "file '' not found",
-    "request {uri} -D @folder --channel": "'folder' is a directory, not a file",
+    "request {uri} -d @folder": "-d: 'folder' is a directory, not a file",
+    "request {uri} -d @nope": "-d: file 'nope' not found",
+    "request {uri} -d @": "-d: file '' not found",
+    "request {uri} -D @folder --channel": "-D: 'folder' is a directory, not a file",
     "request {uri} --resume --store folder": "--store: 'folder' is a directory, not a file",
     "request {uri} --resume --store nope/x": "--store: directory 'nope' not found",
     "request {uri} --resume --store hands.py": "--store: 'hands.py' is not a file of sessions: choose another, or a "
@@ -115,26 +115,29 @@ USAGE = {
     "new one",
     f"{SERVE} --demo --journal ''": "--journal: the name is empty",
     f"{SERVE} --file ''": "invalid --file: the name is empty (see afflux serve --help)",
-    "journal ''": "directory '' not found",
+    "journal ''": "DIR: directory '' not found",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w folder": "--write: 'folder' is a directory, not a file",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w nope/x": "--write: directory 'nope' not found",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w ''": "--write: the name is empty",
-    f"{SERVE} --file folder": "'folder' is a directory, not a file",
-    f"{SERVE} --file /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
+    f"{SERVE} --file folder": "--file: 'folder' is a directory, not a file",
+    f"{SERVE} --file nope": "--file: file 'nope' not found",
+    f"{SERVE} --file /dev/null": "--file: '/dev/null' is a device or a pipe, not a regular file: it is read more than "
+    "once",
     f"{SERVE} --demo --journal file": f"--journal: 'file' {DIRECTORY}",
     f"{SERVE} --sink file": f"--sink: 'file' {DIRECTORY}",
     "relay --from {uri} --journal file --listen tcp://127.0.0.1:0": f"--journal: 'file' {DIRECTORY}",
     "demo --out file": f"--out: 'file' {DIRECTORY}",
-    "decode folder": "'folder' is a directory, not a file",
-    "decode nope": "file 'nope' not found; hexadecimal bytes require --hex",
+    "decode folder": "FILE: 'folder' is a directory, not a file",
+    "decode nope": "FILE: file 'nope' not found; hexadecimal bytes require --hex",
     "inspect /dev/null": (
-        "'/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it as standard input: "
+        "FILE: '/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it from stdin: "
         "afflux inspect - < /dev/null"
     ),
     "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
-    "check folder": "'folder' is a directory, not a file",
-    "journal file": "'file' is a file, not a directory",
-    "doctor --journal nope": "directory 'nope' not found",
+    "check folder": "FILE: 'folder' is a directory, not a file",
+    "check nope": "FILE: file 'nope' not found",
+    "journal file": "DIR: 'file' is a file, not a directory",
+    "doctor --journal nope": "--journal: directory 'nope' not found",
     "spark decode hands.py --out file": f"--out: 'file' {DIRECTORY}",
     # handlers
     f"{H} hands": "invalid --handler 'hands': expected MODULE:OBJECT, such as hands:handler",
@@ -154,6 +157,12 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",
+    "bench {uri} --workers 300": "invalid --workers 300: expected 1 to 256",
+    "request tcp://127.0.0.1:0": "tcp://127.0.0.1:0 is for servers: port 0 gives one a free port, and a client names "
+    "that port",
+    "request {uri} --routes -o table --columns verb,nosuch": "--columns: unknown nosuch; the columns of --routes are "
+    "verb, route",
     "request {uri} -d x --max-time 0": "--max-time must be longer than 0",
     "bench {uri} -D x": "invalid --duration 'x': write 200ms, 1.5s or 2m",
     "bench {uri} -D 0s": "--duration must be longer than 0",

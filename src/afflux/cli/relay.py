@@ -185,11 +185,11 @@ async def _relay(
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
     setup = None if auth_file is None else [credentials(auth_file)]
-    shared = None if metadata is None else await one(metadata)
+    shared = None if metadata is None else await one(metadata, "-m")
     try:
         origins = []
         for uri, call in zip(remotes, calls, strict=True):
-            sent = b"" if call["data"] is None else await one(call["data"])
+            sent = b"" if call["data"] is None else await one(call["data"], "-d")
             origins.append(afflux.Origin(uri, **{**call, "data": sent}, metadata=shared, setup=setup))
         starting = afflux.relay(origins, **given)
     except ValueError as error:

@@ -21,7 +21,7 @@ from afflux.cli.inputs import duration, items, one
 from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
-from afflux.cli.routes import show_routes
+from afflux.cli.routes import ROUTE_COLUMNS, show_routes
 from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
@@ -251,6 +251,8 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
     chosen = [] if columns is None else columns.split(",")
     if "" in chosen:
         usage(f"--columns {columns}: a name is empty")
+    if asked.verb == "routes" and (unknown := [name for name in chosen if name not in ROUTE_COLUMNS]):
+        usage(f"--columns: unknown {', '.join(unknown)}; the columns of --routes are {', '.join(ROUTE_COLUMNS)}")
     return printer(
         output,
         single=asked.verb == "request" and asked.lines is None,
@@ -296,8 +298,11 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
     failed = True
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            call = {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
-            first = [await one(text) for text in asked.data]
+            call = {
+                "route": asked.route,
+                "metadata": None if asked.metadata is None else await one(asked.metadata, "-m"),
+            }
+            first = [await one(text, "-d") for text in asked.data]
 
             async def attempt() -> None:
                 async with asked.first, open() as peer:
@@ -391,8 +396,16 @@ async def _read(peer: Any, asked: Asked, call: dict[str, Any], data: bytes, show
         if asked.reading.complete:
             return  # the connection was lost between the last item and the completion
         call = call | {"cursor": asked.reading.cursor()}
-    async with peer.stream(data, credit=0, **call) as answer:
-        await _consume(answer, asked, show)
+    try:
+        async with peer.stream(data, credit=0, **call) as answer:
+            await _consume(answer, asked, show)
+    except Error as error:
+        if asked.reading is None:
+            raise
+        clearer = await asked.reading.explained(error, lambda head: peer.stream(data, **call | {"cursor": head}))
+        if clearer is error:
+            raise
+        raise clearer from error
 
 
 async def _go_on(left: Any, asked: Asked, data: list[bytes], show: Printer) -> None:

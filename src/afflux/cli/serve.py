@@ -318,7 +318,7 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    return Lines(existing(str(path), regular=True))
+    return Lines(existing(str(path), "--file", regular=True))
 
 
 def _sink(directory: Path) -> object:

@@ -83,7 +83,7 @@ def tail(
         if value is not None:
             given[name] = str(value)
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
-    columns = _text(schema)
+    columns = _text(schema, "--schema")
     every_s = duration(every)
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
@@ -193,11 +193,11 @@ def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def _text(value: str | None) -> str | None:
-    """Return a value, or the content of the file that ``@FILE`` names."""
+def _text(value: str | None, option: str) -> str | None:
+    """Return the value of an option, or the content of the file that ``@FILE`` names."""
     if value is None or not value.startswith("@"):
         return value
-    return existing(value[1:]).read_text()
+    return existing(value[1:], option).read_text()
 
 
 class _View:
