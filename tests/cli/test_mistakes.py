@@ -157,6 +157,14 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} --dmt ü": "--dmt: 'ü' is not a MIME type of at most 127 ASCII characters",
+    "bench {uri} --mmt ü": "--mmt: 'ü' is not a MIME type of at most 127 ASCII characters",
+    "request jmux+tcp://127.0.0.1:1 --cursor 0": "--cursor requires a protocol with cursors, such as RSocket at "
+    "tcp://…: jmux has none",
+    "serve jmux+tcp://127.0.0.1:0 --demo --journal j": "--journal requires a protocol with cursors, such as RSocket at "
+    "tcp://…: jmux has none",
+    "request jmux+127.0.0.1:7000": 'an address looks like "tcp://host:port", not "jmux+127.0.0.1:7000"; did you mean '
+    '"jmux+tcp://127.0.0.1:7000"?',
     "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",
     "bench {uri} --workers 300": "invalid --workers 300: expected 1 to 256",
     "request tcp://127.0.0.1:0": "tcp://127.0.0.1:0 is for servers: port 0 gives one a free port, and a client names "
@@ -202,6 +210,19 @@ USAGE = {
 def test_a_mistake(uri: str, command: str) -> None:
     ran = here(*shlex.split(command.replace("{uri}", uri)))
     assert ran == (2, "", f"afflux: {USAGE[command]}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "told"),
+    [
+        ("--lease", 69, "leases are not supported (0x002)"),
+        ("--resume", 70, "resumption is not supported (0x003)"),
+    ],
+)
+def test_a_server_without_a_feature(uri: str, option: str, code: int, told: str) -> None:
+    ran = here("request", uri, option)
+    advice = f"omit {option}, or start the server with it (afflux serve {option})"
+    assert ran == (code, "", f"afflux: {told}; {advice}\n")
 
 
 def test_a_capture_that_does_not_exist() -> None:

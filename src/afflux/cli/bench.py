@@ -142,7 +142,7 @@ def bench(
 ) -> None:
     """Measure the latency and throughput of a server under load."""
     chosen = format_of(output, "bench", *_OUTPUTS)
-    check_metadata(mmt, route, auth_file)
+    check_metadata(mmt, route, auth_file, dmt)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
         _windows(credit, verb),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("LINE_LIMIT", "above_0", "check_metadata", "check_reach", "check_source", "check_store", "credentials", "credit"),
-    *("directory", "duration", "existing", "items", "new_directory", "one", "opened", "path_name", "size", "writable"),
+    *("LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
+    *("check_store", "credentials", "credit", "directory", "duration", "existing", "items"),
+    *("new_directory", "one", "opened", "path_name", "size", "writable"),
 ]
 
 LINE_LIMIT = 0x100_0000
@@ -32,6 +33,7 @@ CHUNK = 0x1_0000
 
 _SHOWN = 64
 "Characters of a name that an error shows at most."
+_LONGEST_MIME = 127
 _SQLITE = b"SQLite format 3\0"
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
@@ -77,6 +79,8 @@ def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, d
     for option, mime in (("--mmt", mmt), ("--dmt", dmt)):
         if mime == "":
             usage(f"{option} is empty: write a MIME type such as application/json")
+        if mime is not None and not (mime.isascii() and mime.isprintable() and len(mime) <= _LONGEST_MIME):
+            usage(f"{option}: {mime[:_SHOWN]!r} is not a MIME type of at most {_LONGEST_MIME} ASCII characters")
     if mmt in (None, _COMPOSITE):
         return
     if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):
@@ -257,6 +261,17 @@ def check_reach(uri: str) -> None:
 
     if parse(uri, serving=True).transport == "mem":
         usage(f"{uri} connects ends within one program, and a command is a program of its own: use tcp:// or unix://")
+
+
+def check_cursors(uri: str, option: str) -> None:
+    """Refuse an option that needs cursors at an address whose protocol has none."""
+    from afflux.gateway.origin import CURSORS
+    from afflux.protocols.registry import AUTO
+    from afflux.transports.address import parse
+
+    name = parse(uri, serving=True).protocol
+    if name not in (*CURSORS, AUTO):
+        usage(f"{option} requires a protocol with cursors, such as RSocket at tcp://…: {name} has none")
 
 
 def check_source(source: str | None, *others: str | None) -> None:

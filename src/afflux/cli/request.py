@@ -16,6 +16,7 @@ import typer
 from afflux.cli import answering, conflicts, inputs, retrying
 from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
+from afflux.cli.explaining import explain
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
@@ -26,7 +27,7 @@ from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
-from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, RemoteProtocolError
+from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.retry.backoff import Backoff
@@ -203,6 +204,8 @@ def request(
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
     inputs.check_store(store)
+    if cursor is not None:
+        inputs.check_cursors(uri, "--cursor")
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
@@ -292,8 +295,6 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         Error: that of the last attempt.
         TimeoutError: after --max-time.
     """
-    from afflux.transports.address import parse
-
     open()  # refuses mistakes before anything is read
     failed = True
     try:
@@ -317,8 +318,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         raise
     except Error as error:
         name_option(error)
-        if not show.items and _maybe_other_protocol(error):
-            error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
+        explain(error, asked.uri, lease=asked.lease, resume=asked.resume, answered=bool(show.items))
         raise
     finally:
         show.end(failed=failed)
@@ -339,14 +339,6 @@ async def _attempts(attempt: Callable[[], Awaitable[None]], asked: Asked, show: 
         await attempt()
         return
     await retrying.retried(attempt, asked.retry, repeatable=repeatable, progress=lambda: show.items, note=asked.note)
-
-
-def _maybe_other_protocol(error: Error) -> bool:
-    """Whether the server may speak another protocol: it sent invalid bytes, or closed without an error code."""
-    root = error.__cause__ or error
-    if isinstance(root, RemoteProtocolError):
-        return not root.in_handshake  # that error already names the peer's protocol
-    return type(root) is ConnectionClosed and root.code is None
 
 
 async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:

@@ -108,7 +108,10 @@ def _hint(uri: str) -> str:
     transport = TRANSPORTS.get(scheme.rpartition("+")[2])
     if transport is None:
         host, _, port = uri[:64].rpartition(":")
-        return f'; did you mean "tcp://{host or "localhost"}:{port}"?' if port.isdigit() else ""
+        protocol, plus, _ = host.partition("+")
+        start = f"{protocol}+tcp" if plus and protocol in (*PROTOCOLS, AUTO) else "tcp"
+        host = host.removeprefix(f"{protocol}+") if start != "tcp" else host
+        return f'; did you mean "{start}://{host or "localhost"}:{port}"?' if port.isdigit() else ""
     rest = uri[len(scheme) : 64].lstrip(":/")
     if transport.authority == "path":
         return f'; did you mean "{scheme}:///{rest or "path"}"?'
