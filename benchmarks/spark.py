@@ -3,7 +3,7 @@
 Each part is a module with a process of its own (spark_parts.py), so that none has the memory or the JVM of another.
 They run one after the other. References, such as Spark's own sources, are measured in the session of their part. Bars
 are shown beside the figures that have one. A complete run writes benchmarks/spark.json and the section of
-docs/benchmarks.md.
+docs/benchmarks.md; ``--only PART --update`` writes the parts that it has measured, with their date and machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.runner import Plan
 from benchmarks.spark_parts import PARTS, Asked, Part
 from benchmarks.spark_report import PAGE, report, rewritten
 
-__all__ = ["RESULTS", "main", "measure"]
+__all__ = ["RESULTS", "main", "measure", "updated"]
 
 RESULTS: Final = Path(__file__).resolve().parent / "spark.json"
 "The figures of the documentation."
@@ -60,10 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(report(figures), end="")
     if words.out:
         words.out.write_text(as_text(figures), encoding="utf-8")
-    elif not words.smoke and len(parts) == len(PARTS) and not failed:
-        RESULTS.write_text(as_text(figures), encoding="utf-8")
-        return _publish(figures)
+    elif not failed and not words.smoke and (words.update or len(parts) == len(PARTS)):
+        published = updated(json.loads(RESULTS.read_text(encoding="utf-8")), figures) if words.update else figures
+        RESULTS.write_text(as_text(published), encoding="utf-8")
+        return _publish(published)
     return 1 if failed else 0
+
+
+def updated(published: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    """Return published figures with these parts instead of those of the same name, each with its date and machine."""
+    where = {"date": figures["date"], "cpu": figures["cpu"]}
+    new = {part["name"]: part | where for part in figures["parts"]}
+    return published | {"parts": [new.get(part["name"], part) for part in published["parts"]]}
 
 
 def measure(parts: Sequence[Part], asked: Asked, figures: dict[str, Any], tell: Callable[[str], None]) -> list[str]:
@@ -146,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", nargs="+", metavar="PART", help=f"some of: {' '.join(part.name for part in PARTS)}")
     add("--out", type=Path, metavar="FILE", help="write the figures here, not to benchmarks/spark.json and the docs")
     add("--note", metavar="TEXT", help="a remark for the figures, such as other load on the machine")
+    add("--update", action="store_true", help="publish only these parts; the others keep their figures")
     add("--draw", action="store_true", help="measure nothing: regenerate the docs from benchmarks/spark.json")
     return parser
 

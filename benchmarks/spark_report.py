@@ -45,7 +45,8 @@ def _where(figures: dict[str, Any]) -> str:
 
 
 def _rows(part: dict[str, Any]) -> Rows:
-    rows = [[part["title"], "measured", "bar", ""]]
+    where = f" ({part['date'][:10]}, {part['cpu']})" if "date" in part else ""
+    rows = [[part["title"] + where, "measured", "bar", ""]]
     for figure in part["figures"]:
         bar = "" if figure["bar"] is None else f"{'≤' if figure['most'] else '≥'} {_number(figure['bar'])}"
         rows.append([figure["what"], f"{_number(figure['value'])} {figure['unit']}", bar, figure["verdict"]])

@@ -33,7 +33,7 @@ def test_captures_have_the_content_that_is_told(kind: str, tmp_path: Path) -> No
 def test_everything_without_spark_is_measured(tmp_path: Path) -> None:
     figures: dict[str, Any] = {}
     lines: list[str] = []
-    assert not measure(Asked(megabytes=1, patience=200, spark=False), tmp_path, figures, lines.append), lines
+    assert not measure(Asked(megabytes=1, more=0, patience=200, spark=False), tmp_path, figures, lines.append), lines
     alone = [run for run in figures["runs"] if run["way"] == "alone"]
     assert {run["kind"] for run in alone} == set(KINDS)
     assert all(run["memory_mib"]["process"] > 20 and run["load"] >= 0 for run in alone)
@@ -72,7 +72,7 @@ def test_figures_are_judged_by_their_bars() -> None:
     assert f"| {title}: one process, without Spark | 1,000 | 250 | 250 | 0.5 | ≥ 200 | met |" in text
     assert f"| {title}: Spark, local[2] | 1,000 | 50 |  | 0.5 | ≥ 100 | not met |" in text
     assert "| the same, over dpkt, by CPU time |  | × 11.00 |  |  | ≥ 10 | met |" in text
-    assert f"| {title}: one process, without Spark | 10.00 | 12.00 | ± 15 % | not met |" in text
+    assert f"| {title}: one process, without Spark | 10.00 | 12.00 | ≤ 11.50 | not met |" in text
     assert f"| {title}: one process, without Spark, process | 100: 100, 1,000: 110 | × 1.10 | ≤ 1.15 | met |" in text
     assert "Load 3.0 before the run" in text and "Not measured: tshark is not installed." in text
     assert f"{title}: Spark, local[2]" in report(FIGURES | {"runs": runs})
@@ -91,7 +91,7 @@ def test_a_wrong_count_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(capture, "_missing", lambda way: None if way == "dpkt" else f"{way} is left out")
     figures: dict[str, Any] = {}
     pytest.importorskip("dpkt")
-    assert measure(Asked(megabytes=1, patience=60, spark=False), tmp_path, figures, lambda text: None)
+    assert measure(Asked(megabytes=1, more=0, patience=60, spark=False), tmp_path, figures, lambda text: None)
     assert any("packets were found, and the capture has" in each for each in figures["not_run"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +12,12 @@ import pytest
 pytest.importorskip("pyarrow", reason="tables need the extra capture")
 
 from afflux.capture.places import captures_in
+from afflux.capture.tables import CHUNK
 from afflux.capture.units import Decoding, units_of
 from afflux.core.limits import Limits
 from tests.capture.tabling import SETUP, asks, item
 from tests.capture.tlspeers import TlsTalk
-from tests.capture.writing import Talk, pcap
+from tests.capture.writing import Talk, block, enhanced, interface, pcap, section
 from tests.transports.certificates import Certificates
 
 
@@ -37,6 +40,36 @@ def test_a_key_log_decrypts(tmp_path: Path) -> None:
     assert [*streams(path, Decoding(tables=("streams",)))] == [[], []]
     with pytest.raises(FileNotFoundError):
         [*streams(path, Decoding(tables=("streams",), keylog=str(tmp_path / "missing")))]
+
+
+@pytest.mark.parametrize(("before", "between", "count"), [(True, CHUNK, 1), (False, 0, 1), (False, CHUNK, 0)])
+def test_secrets_in_a_capture_count_from_their_batch_on(before: bool, between: int, count: int, tmp_path: Path) -> None:
+    """However far the file is read ahead: those that come after the packets count only within a batch."""
+    pytest.importorskip("cryptography", reason="decrypting needs the extra tls")
+    talk = TlsTalk(Certificates(tmp_path), tmp_path / "keys.log", protocols=("rsocket",))
+    talk.send(True, SETUP + asks(1))
+    talk.send(False, item(1, b"four"))
+    other = Talk(client=("10.0.0.1", 40_001))
+    busy = [*other.open(), *other.send(True, SETUP + asks(1)), *other.send(False, item(1, bytes(100)) * 20_000)]
+    packets = b"".join(map(enhanced, [*busy, *talk.close()]))
+    keys = (tmp_path / "keys.log").read_bytes()
+    log, rest = block(10, struct.pack("<II", 0x544C534B, len(keys)) + keys), block(0x0BAD, bytes(between))
+    path = tmp_path / "secrets.pcapng"
+    path.write_bytes(section() + interface() + (log if before else b"") + packets + rest + log)
+    assert sum(len(batch) for _, batch in Decoding(tables=("streams",)).files([path])) == 1 + count
+
+
+def test_a_reader_that_is_closed_leaves_no_thread(tmp_path: Path) -> None:
+    talk = Talk()
+    path = tmp_path / "long.pcap"
+    path.write_bytes(
+        pcap([*talk.open(), *talk.send(True, SETUP + asks(1)), *talk.send(False, item(1, bytes(100)) * 90_000)])
+    )
+    before = set(threading.enumerate())
+    found = Decoding(tables=("frames",)).files([path])
+    assert next(found)[0] == "frames"
+    found.close()
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(("overlap", "size"), [("first", 4), ("last", 9)])

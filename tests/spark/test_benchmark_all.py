@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 from benchmarks import spark_delay, spark_memory, spark_scaling, spark_source
 from benchmarks.marks import between
-from benchmarks.spark import RESULTS, SMOKE, main, measure
+from benchmarks.spark import RESULTS, SMOKE, main, measure, updated
 from benchmarks.spark_parts import PARTS, Figure, Part
 from benchmarks.spark_report import PAGE, report, rewritten, section
 
@@ -170,6 +170,15 @@ def test_terminal_and_page_show_the_same_figures() -> None:
     assert "| reference | 12.3 k rows/s |  |  |" in section(FIGURES)
     with pytest.raises(ValueError, match=r"made of benchmarks/spark\.json"):
         rewritten("no marks", FIGURES)
+
+
+def test_a_part_that_is_measured_alone_has_its_date_and_machine() -> None:
+    slow = {"name": "slow", "title": "Slow", "figures": []}
+    of_other = {"date": "2026-02-03T04:05:06+00:00", "cpu": "another CPU", "parts": [slow]}
+    published = {**FIGURES, "parts": [*FIGURES["parts"], slow], "not_run": []}
+    page = section(updated(published, of_other))
+    assert page.startswith(section({**FIGURES, "not_run": []}))
+    assert "| Slow (2026-02-03, another CPU) | measured | bar |  |" in page
 
 
 def test_the_page_has_the_figures() -> None:

@@ -82,9 +82,9 @@ def _compile(plain: FunctionType, njit: Any, fingerprint: str) -> Any:
     """Compile a function. It allocates nothing, so it need not count references, which would take most of its time."""
     copy, _ = _copy(plain, f"{plain.__qualname__}_{fingerprint}")
     try:
-        return njit(_signature(plain), cache=True, _nrt=False)(copy)
+        return njit(_signature(plain), cache=True, nogil=True, _nrt=False)(copy)
     except RuntimeError:  # no directory for the cache
-        return njit(_signature(plain), _nrt=False)(copy)
+        return njit(_signature(plain), nogil=True, _nrt=False)(copy)
 
 
 def _copy(plain: FunctionType, name: str) -> tuple[FunctionType, dict[str, Any]]:

@@ -191,7 +191,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     except ImportError:
         return function
     try:
-        made: Callable[..., Any] = njit(cache=True)(function)
+        made: Callable[..., Any] = njit(cache=True, nogil=True)(function)
     except RuntimeError:  # no directory for the cache
-        made = njit(function)
+        made = njit(nogil=True)(function)
     return made

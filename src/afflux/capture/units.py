@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from afflux.capture.ahead import KeyLogs, ahead
 from afflux.capture.ciphers import needed
 from afflux.capture.groups import Group, groups_of
 from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
@@ -114,9 +115,10 @@ class Decoding:
         for path in paths:
             analysis.file = str(path)
             with path.open("rb") as file:
-                capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=secrets)
-                for packets in capture:
-                    yield from self._selected(analysis.take(packets))
+                logs = KeyLogs(self.limits)
+                capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=logs)
+                for packets, found in ahead(capture, analysis.batches.network, logs, secrets):
+                    yield from self._selected(analysis.take(packets, found))
             if capture.problem is not None:
                 problem = capture.problem
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
