@@ -165,6 +165,15 @@ USAGE = {
     "tcp://…: jmux has none",
     "request jmux+127.0.0.1:7000": 'an address looks like "tcp://host:port", not "jmux+127.0.0.1:7000"; did you mean '
     '"jmux+tcp://127.0.0.1:7000"?',
+    "spark decode hands.py --out o --where 'x ='": "--where:1:4: the filter ends here, expected a name, a number or a "
+    "text in quotes\n  x =\n     ^",
+    "spark tail {uri} --out o --every x": "invalid --every 'x': write 200ms, 1.5s or 2m",
+    "capture --listen tcp://127.0.0.1:0 --to tcp://127.0.0.1:0 -w x": "tcp://127.0.0.1:0 is for servers: port 0 gives "
+    "one a free port, and a client names that port",
+    "inspect hands.py -o json --table x": "--table: there is no table 'x'; there are frames, connections, streams, "
+    "credit, stalls, latencies, violations",
+    "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --shards 2": "--key and --shards require each other: "
+    "items are distributed to N shards by the value of a key",
     "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",
     "bench {uri} --workers 300": "invalid --workers 300: expected 1 to 256",
     "request tcp://127.0.0.1:0": "tcp://127.0.0.1:0 is for servers: port 0 gives one a free port, and a client names "

@@ -128,6 +128,8 @@ def relay(
     gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
     if sum((channel or session is not None, subscribe, framing is not None)) > 1:
         usage("--channel (or --session), --subscribe and --framing exclude each other")
+    if (key is None) != (shards is None):
+        usage("--key and --shards require each other: items are distributed to N shards by the value of a key")
     if listen.startswith("auto+"):
         usage("--listen requires one protocol: readers with a cursor need tcp://… (RSocket)")
     verb = "channel" if channel else "subscribe" if subscribe else "session" if framing else None

@@ -18,6 +18,7 @@ from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
 from afflux.cli.inputs import duration, existing, new_directory
+from afflux.cli.selecting import filter_of
 
 __all__ = ["spark"]
 
@@ -84,7 +85,7 @@ def tail(
             given[name] = str(value)
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
     columns = _text(schema, "--schema")
-    every_s = duration(every)
+    every_s = duration(every, "--every")
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
     from afflux.spark.tail import Tail, follow
@@ -168,13 +169,16 @@ def decode(
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
     new_directory(out, "--out")
+    if where is not None:
+        filter_of(where, table=True)  # refuses mistakes before Spark starts
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
         paths=paths,
         out=out,
         tables=tables,
-        options={name: value for name, value in given.items() if value} | {"stallSeconds": str(duration(stall))},
+        options={name: value for name, value in given.items() if value}
+        | {"stallSeconds": str(duration(stall, "--stall"))},
         partition_by=partition_by or (),
         index_dir=index_dir,
         master=master,
