@@ -204,8 +204,6 @@ def request(
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
     inputs.check_store(store)
-    if cursor is not None:
-        inputs.check_cursors(uri, "--cursor")
     type = None
     if session is not None and route is not None:
         from afflux.cli import steps
@@ -230,7 +228,7 @@ def request(
         store=store,
         auth_file=auth_file,
         session=type,
-        reading=None if cursor is None else Reading.parse(cursor),
+        reading=_reading(uri, cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
         first=_first(uri, timeout, max_time, lease),
@@ -240,6 +238,14 @@ def request(
     )
     run = context.obj or _start  # the shell has a connection already
     run(context, asked, _printer(asked, output, end, columns))
+
+
+def _reading(uri: str, cursor: str | None) -> Reading | None:
+    """Return the read of --cursor."""
+    if cursor is None:
+        return None
+    inputs.check_cursors(uri, "--cursor")
+    return Reading.parse(cursor)
 
 
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
