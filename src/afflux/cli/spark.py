@@ -17,7 +17,7 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
-from afflux.cli.inputs import duration, existing, new_directory
+from afflux.cli.inputs import above_0, duration, existing, new_directory
 from afflux.cli.selecting import filter_of
 
 __all__ = ["spark"]
@@ -149,8 +149,11 @@ def decode(
         typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
     ] = None,
     index_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a report about the tables to this file.")
     ] = None,
     master: Annotated[
         str,
@@ -166,25 +169,41 @@ def decode(
     from afflux.capture.errors import CaptureError
     from afflux.spark.decodecommand import Asked, run
 
+    out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
-    new_directory(out, "--out")
+    target = new_directory(out, "--out").absolute()
+    if html is not None and target in html.absolute().parents:
+        usage("--html: the report cannot be inside --out, which has tables only")
     if where is not None:
-        filter_of(where, table=True)  # refuses mistakes before Spark starts
+        filter_of(where, table=True)
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
+    given |= {"stallSeconds": str(above_0(stall, "--stall"))}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
         paths=paths,
         out=out,
         tables=tables,
         options={name: value for name, value in given.items() if value}
-        | {"stallSeconds": str(duration(stall, "--stall"))},
+        | {"stallSeconds": str(above_0(stall, "--stall"))},
         partition_by=partition_by or (),
-        index_dir=index_dir,
+        index_dir=Path(index_dir) if index_dir else None,
+        html=html,
         master=master,
         conf=_pairs(conf, "--conf"),
     )
     typer.echo(json.dumps(run(asked, _View().say)))
+
+
+def _local(text: str, option: str) -> str:
+    """Return a path without ``file://``. Exits with a usage error for that of an object store."""
+    from afflux.capture.errors import CaptureError
+    from afflux.capture.places import local
+
+    try:
+        return local(text)
+    except CaptureError as error:
+        usage(f"{option}: {error.message}")
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
