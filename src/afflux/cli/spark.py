@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from glob import glob
@@ -79,12 +79,10 @@ def tail(
     """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
     continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
     SIGTERM stop it after the running batch, a second one at once."""
-    given = _pairs(options, "--option") | {"uri": uri}
-    for name, value in (("route", route), ("requestData", data), ("maxRowsPerBatch", max_rows)):
-        if value is not None:
-            given[name] = str(value)
+    named = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
+    given = _source_options(options, named | {"maxRowsPerBatch": ("--max-rows", max_rows)})
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
-    columns = _text(schema, "--schema")
+    columns = _columns(schema)
     every_s = duration(every, "--every")
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
@@ -207,20 +205,34 @@ def _local(text: str, option: str) -> str:
 
 
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
             usage(f"{option} must be NAME=VALUE, not {text!r}")
+        if name.lower() in map(str.lower, pairs):
+            usage(f"{option} {name} is given twice")
         pairs[name] = value
     return pairs
 
 
-def _text(value: str | None, option: str) -> str | None:
-    """Return the value of an option, or the content of the file that ``@FILE`` names."""
-    if value is None or not value.startswith("@"):
-        return value
-    return existing(value[1:], option).read_text()
+def _source_options(options: Sequence[str] | None, named: Mapping[str, tuple[str, object]]) -> dict[str, str]:
+    """Return the options of the source: those of ``-O``, and those that have an option or argument of their own."""
+    given = _pairs(options, "--option")
+    for name, (spelled, value) in named.items():
+        if value is not None and name.lower() in map(str.lower, given):
+            usage(f"-O {name} and {spelled} exclude each other")
+    return given | {name: str(value) for name, (_, value) in named.items() if value is not None}
+
+
+def _columns(schema: str | None) -> str | None:
+    """Return the value of ``--schema``, or the content of the file that ``@FILE`` names."""
+    if schema is None or not schema.startswith("@"):
+        return schema
+    try:
+        return existing(schema[1:], "--schema").read_text("utf-8")
+    except UnicodeDecodeError as error:
+        usage(f"--schema: {schema[1:]!r} is not UTF-8 text (byte {error.start})")
 
 
 class _View:
