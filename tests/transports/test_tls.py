@@ -178,6 +178,22 @@ async def test_both_sides_see_certificates(certificates: Certificates) -> None:
     assert seen == [(("DNS", "client.example"),)] * 2
 
 
+@pytest.mark.parametrize("side", ["server", "client"])
+async def test_secrets_are_logged_for_captures(
+    side: str, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "keys.log"
+    tls = Tls(ca=certificates.ca, cert=certificates.client)  # a context of its own
+    monkeypatch.setenv("SSLKEYLOGFILE", str(log)) if side == "server" else None
+    async with afflux.serve(HERE, Demo(), tls=certificates.to_serve) as server:
+        monkeypatch.delenv("SSLKEYLOGFILE") if side == "server" else monkeypatch.setenv("SSLKEYLOGFILE", str(log))
+        assert await ask(server.uri, tls) == b"x"
+    assert "CLIENT_TRAFFIC_SECRET_0 " in log.read_text()
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path))
+    with pytest.raises(afflux.AddressError, match=f"SSLKEYLOGFILE: {tmp_path} cannot be written: Is a directory"):
+        await ask(server.uri, tls)
+
+
 def _names_seen(uri: str, tls: Tls) -> tuple[tuple[str, str], ...]:
     with afflux.sync.connect(uri, tls=tls) as peer:
         peer.request(b"")

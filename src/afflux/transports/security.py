@@ -2,12 +2,14 @@
 
 A client verifies the server: signed by the system's authorities or by ``ca``, valid now, and for the name that it
 connects to. A server shows ``cert``; with ``client_ca`` it asks each client for a certificate and verifies that too.
-TLS 1.2 is the oldest version. ``ssl`` is imported on use, so that a program without TLS does not load it.
+TLS 1.2 is the oldest version. Secrets are appended to the file of SSLKEYLOGFILE. ``ssl`` is imported on use, so that a
+program without TLS does not load it.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -92,7 +94,8 @@ def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
     """Return the context of a client.
 
     Raises:
-        AddressError: a file is missing, cannot be read, or has the wrong content.
+        AddressError: a file is missing, cannot be read, or has the wrong content; or that of SSLKEYLOGFILE cannot be
+            written.
     """
     settings = settled(tls, address) or Tls()
     if settings.context is not None:
@@ -113,7 +116,8 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
     """Return the context of a server; ``address`` may add its options.
 
     Raises:
-        AddressError: there is no certificate, or a file is missing, cannot be read, or has the wrong content.
+        AddressError: there is no certificate, or a file is missing, cannot be read, or has the wrong content; or that
+            of SSLKEYLOGFILE cannot be written.
     """
     import ssl
 
@@ -161,6 +165,12 @@ def _harden(context: ssl.SSLContext) -> None:
 
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    log = os.environ.get("SSLKEYLOGFILE")  # as ssl.create_default_context does: captures can be decrypted
+    if log and not sys.flags.ignore_environment:
+        try:
+            context.keylog_filename = log
+        except OSError as error:
+            raise AddressError(f"SSLKEYLOGFILE: {log} cannot be written: {error.strerror}") from None
 
 
 @lru_cache(maxsize=1)
