@@ -124,6 +124,7 @@ def run(name):
     # Without bytecode each process compiles what it imports: 0.5 s for the asyncio driver, otherwise 0.2 s.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= starting_quickly() if name in WITH_SPARK else {}
+    environment |= {"AFFLUX_FORKED_READERS": "1"} if name == "spark" else {}  # tests/spark/forking.py
     with (LOGS / f"{name}.log").open("wb") as log:
         longest = LONGEST * 4 if name in LONGER else LONGEST
         passed = all(succeeds(command, environment, log, longest) for command in commands(name))

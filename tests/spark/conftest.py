@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -152,11 +153,12 @@ def forking(directory: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The session; a task may fail three times."""
-    with forking(tmp_path_factory.mktemp("forking")) as python:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYSPARK_PYTHON", python)
-            made = session("afflux-tests", "local[2,4]")
+    """The session; a task may fail three times. Readers are forked where ``make test`` runs most tests of Spark."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        if "AFFLUX_FORKED_READERS" in os.environ:
+            patch.setenv("PYSPARK_PYTHON", stack.enter_context(forking(tmp_path_factory.mktemp("forking"))))
+        made = session("afflux-tests", "local[2,4]")
+        patch.undo()
         yield made
         made.stop()
 

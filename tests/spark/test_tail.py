@@ -226,7 +226,7 @@ def test_a_text_that_only_introduces_the_reason_is_completed() -> None:
         (("--schema", "data BINARY"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
         (("--schema", "@missing.ddl"), "--schema: file 'missing.ddl' not found"),
         (("-O", "format=json", "--schema", "@binary.ddl"), "--schema: 'binary.ddl' is not UTF-8 text (byte 1)"),
-        (("--every", "soon"), "invalid duration 'soon'"),
+        (("--every", "soon"), "invalid --every 'soon'"),
         (("--out", ""), "the table needs a directory, and its name is empty"),
         (("--out", "README.md"), "README.md is a file: the table needs a directory"),
         (("--out", "full"), "full has files that are no table of this command: choose a new directory"),

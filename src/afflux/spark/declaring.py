@@ -23,6 +23,7 @@ __all__ = [
     "option",
     "parse_address",
     "parse_any_text",
+    "parse_listen",
     "parse_remote",
     "parse_text",
     "parsed_values",
@@ -57,9 +58,16 @@ def option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING,
 
 def parse_address(name: str, value: str) -> str:
     """Return an RSocket address that other processes can reach. Raises AddressError or OptionError."""
-    if parse(value).protocol != "rsocket":
+    parse(value)  # not one of a server, with port 0
+    return parse_listen(name, value)
+
+
+def parse_listen(name: str, value: str) -> str:
+    """Return an RSocket address that others can reach, where a server may choose the port. Raises AddressError or
+    OptionError."""
+    if (address := parse(value, serving=True)).protocol != "rsocket" or address.transport == "mem":
         raise OptionError(f"option {name} must be an RSocket address that other processes can reach, not {value!r}")
-    return parse_remote(name, value)
+    return value
 
 
 def parse_remote(name: str, value: str) -> str:

@@ -22,6 +22,7 @@ from afflux.spark.declaring import (
     option,
     parse_address,
     parse_any_text,
+    parse_listen,
     parse_remote,
     parse_text,
     unknown_option,
@@ -287,7 +288,7 @@ class Options:
         whole_number(1, _MAX_COUNT), "With `journalDir`: the most bytes of the journal; then the server waits.", None
     )
     journal_listen: str | None = option(
-        parse_address,
+        parse_listen,
         "With `journalDir`: the relay's address, where all tasks can reach it, such as `tcp://driver-host:0`. By "
         "default a socket in the directory, for tasks on the same machine.",
         None,

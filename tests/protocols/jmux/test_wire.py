@@ -89,7 +89,7 @@ async def test_what_there_is_not() -> None:
         with pytest.raises(Unsupported, match="no metadata"):
             await peer.request(b"", route="x")
     with pytest.raises(Unsupported, match="no setup"):
-        await afflux.connect(HERE, setup=b"x")
+        await afflux.connect(server.uri, setup=b"x")
     with pytest.raises(Unsupported, match="no setup"):
         async with afflux.serve(HERE, Responder(), on_setup=decided):
             pass
