@@ -391,6 +391,7 @@ def connect(
     if lease_wait is not None and not limits.lease_queue:
         limits = limits.replace(lease_queue=_MOST_WAITING)
     verbs_of(handler)
+    address.check_port()
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     policy = None if isinstance(lease, bool) else lease
     return Connecting(

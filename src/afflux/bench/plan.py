@@ -85,6 +85,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         address = parse(self.uri)
+        address.check_port()
         for name, wrong, right in _RULES:
             if wrong(self):
                 raise ValueError(f"invalid {name} {getattr(self, name)!r}: expected {right}")

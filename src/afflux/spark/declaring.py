@@ -58,7 +58,7 @@ def option(parse: Callable[[str, str], Any], about: str, default: Any = MISSING,
 
 def parse_address(name: str, value: str) -> str:
     """Return an RSocket address that other processes can reach. Raises AddressError or OptionError."""
-    parse(value)  # not one of a server, with port 0
+    parse(value).check_port()
     return parse_listen(name, value)
 
 

@@ -70,6 +70,7 @@ def connect(
     for wanted, feature in ((lease, "lease"), (resume, "resume")):
         if wanted:
             address.entry.require(feature)
+    address.check_port()
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     opening = _Opening(
         address=address,

@@ -59,6 +59,11 @@ class Address:
         """Return this address at another port and host, such as those that a listener is bound to."""
         return replace(self, host=self.host if host is None else host, port=port)
 
+    def check_port(self) -> None:
+        """Raise AddressError if a client cannot connect to the port."""
+        if self.port == 0:
+            raise AddressError(f"{self} is for servers: port 0 gives one a free port, and a client names that port")
+
     def __str__(self) -> str:
         from urllib.parse import quote, urlencode
 
@@ -70,7 +75,7 @@ class Address:
 
 
 def parse(uri: str | Address, *, serving: bool = False) -> Address:
-    """Parse an address. Only a server (``serving``) may recognize protocols (``auto+tcp://…``), and may have port 0.
+    """Parse an address. Only a server (``serving``) may recognize protocols (``auto+tcp://…``).
 
     Raises:
         AddressError: the syntax is wrong, or the protocol, transport or option does not exist; the text lists those
@@ -80,8 +85,6 @@ def parse(uri: str | Address, *, serving: bool = False) -> Address:
     if address.protocol == AUTO and not serving:
         known = ", ".join(f"{name}+{address.transport}" for name in PROTOCOLS)
         raise AddressError(f"{AUTO} is for servers; a client names the protocol that it speaks, one of {known}")
-    if address.port == 0 and not serving:
-        raise AddressError(f"{address} is for servers: port 0 gives one a free port, and a client names that port")
     return address
 
 
