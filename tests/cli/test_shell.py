@@ -65,7 +65,7 @@ def test_one_connection_has_all_requests(tmp_path: Path, monkeypatch: pytest.Mon
         ("request -d 'a", 2, "cannot read the line: no closing quotation"),
         ("request --lease", 2, "--lease belongs to the connection: give it to afflux shell"),
         ("request -d -", 2, "stdin has the lines of the shell: write data in the line, or @FILE"),
-        ("request -d @/no/such/file", 2, "file '/no/such/file' not found"),
+        ("request -d @/no/such/file", 2, "-d: file '/no/such/file' not found"),
         ("stream --routes", 2, "--stream and --routes exclude each other"),
     ],
 )
