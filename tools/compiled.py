@@ -38,7 +38,6 @@ INTERPRETED = {
     "core/frame": "creates the classes of the frames",
     "core/limits": "generated from its rows at import, in a way that mypyc does not support",
     "core/machine": "generic data classes, which mypyc does not support",
-    "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
     "core/terms": "data only, created once per connection",
     "*/codes": "used only for errors",
     "*/dissector": "formats text",
@@ -68,6 +67,25 @@ INTERPRETED = {
 }
 "Modules that stay interpreted, each with the reason; ``*`` is any package."
 
+OPEN = {"core/payload.py": {"data: bytes": "data: Any", "metadata: bytes | None": "metadata: Any"}}
+"""Modules whose classes interpreted ones inherit from, with declarations that are replaced in the copy: applications put
+bytearrays and memoryviews into payloads, which mypyc refuses as bytes."""
+
+OPENED = "\n@mypyc_attr(allow_interpreted_subclasses=True)\nclass "
+_ATTRIBUTE = """from typing import TYPE_CHECKING, Any
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+"""
+_KEPT_BEFORE = "    def __init__("
+_KEPT = """    @classmethod
+    def __init_subclass__(cls, **more: Any) -> None:
+        slots = [vars(base).get("__slots__", "__dict__") for base in cls.__mro__ if not hasattr(base, "__mypyc_attrs__") or issubclass(base, cls) or base is cls]
+        setattr(cls, "__mypyc_attrs__", (*getattr(cls, "__mypyc_attrs__"), *[name for one in slots for name in ((one,) if isinstance(one, str) else one)]))
+
+"""
+"Added to the first class: copies of an interpreted subclass keep what the subclass adds."
+"Imported where classes are open: mypyc reads the decorator and does not call it."
+
 REFUSED = re.compile(r"^(afflux/\S+\.py):\d+: error: (.*)", re.MULTILINE)
 "The message of mypyc for a module that it cannot compile."
 
@@ -82,6 +100,19 @@ def reason_of(path: Path) -> str | None:
     """Return why a module, such as ``afflux/core/errors.py``, stays interpreted; None if it is compiled."""
     name = path.with_suffix("").relative_to("afflux")
     return next((reason for pattern, reason in INTERPRETED.items() if name.match(pattern)), None)
+
+
+def open_classes(source: Path) -> None:
+    """Rewrite the modules of ``OPEN`` in a copy of the source: other classes may inherit from theirs."""
+    for name, replaced in OPEN.items():
+        path = source / "afflux" / name
+        text = path.read_text(encoding="utf-8").replace("\nclass ", OPENED)
+        for before, after in replaced.items():
+            text = text.replace(before, after)
+        text = re.sub(r"^    __slots__ = .*\n", "", text, flags=re.MULTILINE)
+        text = text.replace(_KEPT_BEFORE, _KEPT + _KEPT_BEFORE, 1)
+        start = "from __future__ import annotations\n"
+        path.write_text(text.replace(start, start + _ATTRIBUTE), encoding="utf-8")
 
 
 def write_codecs(source: Path, folder: Path) -> None:
@@ -103,6 +134,9 @@ def compile_in(source: Path, folder: Path, *refused: str) -> None:
     """Compile the modules in a copy of the source, except those refused; write the extensions to the folder."""
     from mypyc.build import mypycify
     from setuptools import setup
+
+    if not refused:
+        open_classes(source)
 
     os.chdir(source)
     files = [file for file in compiled(source) if file not in refused]
