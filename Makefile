@@ -41,7 +41,7 @@ rounds: setup ## all rounds: optimized, compiled with all its tests, random
 optimized: setup ## tests of the protocols and the asyncio driver again, under python -O
 	@$(BIN)/python -m tools.test optimized
 
-compiled: setup ## the same on a wheel compiled by mypyc; skipped without a C compiler
+compiled: setup ## the same on a wheel compiled by mypyc, of which make test runs a part; skipped without a C compiler
 	@$(BIN)/python -m tools.test compiled
 
 random: setup ## random examples and repetitions again, twenty times as many

@@ -40,8 +40,7 @@ _MIB: Final = 1 << 20
 _LIMIT_S: Final = 120.0
 _KINDS: Final = {
     "python_streaming_source": "reader of the query",
-    "pyspark.daemon": "Python worker",
-    "pyspark/daemon": "Python worker",
+    "spark.daemon pyspark.": "Python worker",
     "java": "JVM",
 }
 "Parts of command lines, and what their processes are."

@@ -39,7 +39,11 @@ _OPERATOR_S = 0.5
 _DISK = 8 << 20
 _SIZE = 64
 _AFFLUX = [sys.executable, "-m", "afflux"]
-_SPARKS = {"worker": "pyspark.daemon", "reader": "python_streaming_source", "executor": "CoarseGrainedExecutorBackend"}
+_SPARKS = {
+    "worker": "spark.daemon pyspark.worker",  # of any daemon module, and of tasks only
+    "reader": "python_streaming_source",
+    "executor": "CoarseGrainedExecutorBackend",
+}
 
 
 @dataclass(slots=True, kw_only=True)

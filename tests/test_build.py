@@ -1,7 +1,7 @@
 """What a build makes: a pure wheel, a compiled one, and a pure one with a reason where it can not be compiled.
 
-``make compiled`` builds the compiled wheel, installs it and runs tests on it with AFFLUX_EXPECT_COMPILED=1: then this
-file proves that it is in use, and otherwise that the source is.
+``make test`` and ``make compiled`` build the compiled wheel, install it and run tests on it with
+AFFLUX_EXPECT_COMPILED=1: then this file proves that it is in use, and otherwise that the source is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPILED = os.environ.get("AFFLUX_EXPECT_COMPILED") == "1"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 PURE = f"afflux-{afflux.__version__}-py3-none-any.whl"
 
-compiled_only = pytest.mark.skipif(not COMPILED, reason="runs on the compiled build: make compiled")
+compiled_only = pytest.mark.skipif(not COMPILED, reason="runs on the compiled build: make tests PARTS=wheel")
 source_only = pytest.mark.skipif(COMPILED, reason="runs on the pure build: make test")
 
 

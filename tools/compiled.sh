@@ -4,19 +4,27 @@
 #
 # Tests that can hardly differ are left out: random examples and slow ones, those of what stays interpreted (session
 # types), and those of the drivers about processes, signals and links that break. With a second word, "all", they run as
-# well: make rounds.
+# well: make rounds. With the word "smoke" these run: the build, the core, vectors, frames, tables and bytes of every wire,
+# and a few of the drivers: make test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$1
-marks="not spark"
-folders=(tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/aio tests/sync tests/hostile)
-if [ "${2:-}" = all ]; then
-    folders+=(tests/sessions)
-else
-    marks+=" and not slow and not repetitive and not hypothesis"
-    folders+=(--ignore=tests/aio/test_cold.py --ignore=tests/sync/test_interrupts.py --ignore=tests/sync/test_faults.py
-        --ignore=tests/sync/test_reconnect.py --ignore=tests/hostile/test_memory.py)
-fi
+marks="not spark and not slow and not repetitive and not hypothesis"
+folders=(tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/aio tests/sync tests/hostile
+    --ignore=tests/aio/test_cold.py --ignore=tests/sync/test_interrupts.py --ignore=tests/sync/test_faults.py
+    --ignore=tests/sync/test_reconnect.py --ignore=tests/hostile/test_memory.py)
+case "${2:-}" in
+all)
+    marks="not spark"
+    folders=(tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/sessions tests/aio tests/sync
+        tests/hostile)
+    ;;
+smoke)
+    folders=(tests/test_build.py tests/core tests/protocols/generic/test_vectors.py tests/protocols/generic/test_tables.py
+        tests/protocols/*/test_frames.py tests/protocols/*/test_wire.py tests/protocols/rsocket/test_streams.py
+        tests/protocols/jmux/test_turns.py tests/aio/test_verbs.py tests/aio/test_credit.py tests/sync/test_verbs.py)
+    ;;
+esac
 
 if ! missing=$("$python" tools/compiled.py 2>&1); then
     echo "skipped: $missing"

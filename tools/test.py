@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import Lock
 
 from tests.spark.starting import quick_start
 
@@ -55,6 +56,8 @@ one for all.
 """
 WITH_SPARK = {"spark", "kills"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
+MAKING = Lock()
+"Held while the archive is made."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
@@ -69,6 +72,7 @@ ONCE = "not slow and not spark and not repetitive and not hypothesis"
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
+    "wheel": [["tools/compiled.sh", sys.executable, "smoke"]],
     **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
     "types": [[sys.executable, "-m", "mypy"]],
 }
@@ -79,7 +83,8 @@ ROUNDS = {
     "optimized": [[sys.executable, "-O", *PYTEST[1:], "-m", ONCE, *FOLDERS["inner"], "tests/aio"]],
     "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *LONG]],
 }
-"""``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not.
+"""``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not;
+the part ``wheel`` builds the same wheel and runs a fifth of the tests of ``compiled``.
 ``random`` tries twenty times as many random examples, and breaks links at every byte. ``optimized`` excludes
 repetitions and random examples: no source file contains an assert statement or ``__debug__`` (tests/test_layout.py), so
 all that ``-O`` can change is what a line does each time it runs."""
@@ -118,11 +123,18 @@ def run(name):
     since = time.monotonic()
     # Without bytecode each process compiles what it imports: 0.5 s for the asyncio driver, otherwise 0.2 s.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment |= quick_start() if name in WITH_SPARK else {}
+    environment |= starting_quickly() if name in WITH_SPARK else {}
     with (LOGS / f"{name}.log").open("wb") as log:
         longest = LONGEST * 4 if name in LONGER else LONGEST
         passed = all(succeeds(command, environment, log, longest) for command in commands(name))
     return name, passed, time.monotonic() - since
+
+
+def starting_quickly():
+    """Make the archive of Spark's classes, unless it is there, and return the environment with it."""
+    with MAKING:  # one part makes it, and meanwhile parts without Spark run
+        subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
+    return quick_start()
 
 
 def succeeds(command, environment, log, longest):
@@ -147,8 +159,6 @@ def main(names):
         return 2
     names = names or list(PARTS)
     LOGS.mkdir(parents=True, exist_ok=True)
-    if WITH_SPARK & set(names):
-        subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
     since = time.monotonic()
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
     results = []

@@ -10,7 +10,7 @@ from afflux.capture import Capture, Connection, Flows, Network, Problem, segment
 from afflux.capture.reassembly import Overlap
 from afflux.core.limits import Limits
 
-COMPRESSED = (b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd")
+COMPRESSED = (b"\x1f\x8b\x08\0", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"BZh9")
 
 
 class Row(NamedTuple):

@@ -60,6 +60,7 @@ def test_plots_and_the_ladder_are_drawn_without_a_word_on_the_console(tmp_path: 
     assert f'data-plots="{plots}"' in page
     assert len(re.findall(r'<svg[^>]*class="marks"', page)) == plots
     assert 'data-ladder="0"' in page
+    assert 'class="note">Stream 5 prices.EUR of ' in page  # the choice of a stream is not printed
     assert "stalled 2.50 s</tspan><tspan>: the client granted no credit" in page
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from afflux.capture.units import Decoding, units_of
 from afflux.core.limits import Limits
 from tests.capture.tabling import SETUP, asks, item
 from tests.capture.tlspeers import TlsTalk
-from tests.capture.writing import Talk, block, enhanced, interface, pcap, section
+from tests.capture.writing import Talk, block, enhanced, ethernet, interface, ipv4, pcap, pcapng, section
 from tests.transports.certificates import Certificates
 
 
@@ -84,3 +85,36 @@ def test_the_copy_that_counts(overlap: str, size: int, tmp_path: Path) -> None:
     path = tmp_path / "copies.pcap"
     path.write_bytes(pcap(packets))
     assert [*streams(path, Decoding(tables=("streams",), overlap=overlap))] == [[(1, size)]] * 2
+
+
+def test_packets_that_are_skipped_are_rows(tmp_path: Path) -> None:
+    """For each reason and file, with the number and the place of the first packet. Traffic that is not TCP has none."""
+    path, other = tmp_path / "a.pcapng", tmp_path / "b.pcap"
+    talk = Talk().whole(SETUP + asks(1), item(1))
+    tags, wifi = b"\x81\x00\x00\x05" * 5, [replace(one, linktype=127) for one in talk]
+    tagged = [replace(one, data=one.data[:12] + tags + one.data[12:]) for one in talk]
+    udp = replace(talk[0], data=ethernet(ipv4("10.0.0.1", "10.0.0.2", bytes(20), protocol=17)))
+    arp = replace(talk[0], data=bytes(12) + b"\x08\x06" + bytes(28))
+    path.write_bytes(pcapng([udp, arp, *talk, *tagged[:5], *(one.cut(40) for one in talk), *wifi]))
+    other.write_bytes(pcap([Talk(("10.0.0.9", 9)).open()[0], talk[1].cut(10)]))
+    count, first = len(talk), 3 + len(talk)
+    expected = {
+        (str(path), "5 packets skipped: too many tags", first),
+        (str(path), f"{count} packets skipped: cut off in TCP", first + 5),
+        (str(path), f"{count} packets skipped: unsupported link type 127", first + 5 + count),
+        (str(other), "1 packet skipped: cut off before IP", 2),
+    }
+    files, decoding = captures_in([str(path), str(other)]), Decoding(tables=("violations",))
+    found = [[row for _, batch in decoding.files([path, other]) for row in batch.to_pylist()]]
+    for part in (300, 1 << 20):
+        units = units_of(files, Limits.server(), index_dir=tmp_path / "indexes", part_bytes=part)
+        found.append([row for unit in units for _, batch in decoding.of(unit) for row in batch.to_pylist()])
+    for rows in found:
+        assert {(row["file"], row["reason"], row["packet"]) for row in rows} == expected
+        assert len(rows) == len(expected) and {(row["kind"], row["rule"]) for row in rows} == {("undecoded", "skipped")}
+        offsets = {row["reason"]: row["file_offset"] for row in rows}
+        assert path.read_bytes()[offsets["5 packets skipped: too many tags"] + 12 :].startswith(tags)
+        assert {row["ts"] is None for row in rows} == {False}
+    assert sorted(map(repr, found[0])) == sorted(map(repr, found[1])) == sorted(map(repr, found[2]))
+    report = units_of(captures_in([str(path)]), Limits.server(), index_dir=tmp_path / "indexes")
+    assert [one for unit in report for one, _ in Decoding(tables=("frames",)).of(unit)] == ["frames"]

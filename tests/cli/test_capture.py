@@ -13,6 +13,7 @@ import pytest
 
 from afflux import sync
 from tests.cli.running import Server, afflux, here
+from tests.journal.disks import fill, small_disk
 
 
 def recorded(path: Path, *options: str) -> list[dict[str, Any]]:
@@ -62,6 +63,40 @@ def test_a_server_that_is_away_is_reported_once(tmp_path: Path) -> None:
     ]
     connections = [json.loads(line) for line in here("inspect", str(path)).out.splitlines()]
     assert [(row["content"], row["closing"]) for row in connections] == [("no data", "rst")] * 3
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_relay(tmp_path: Path) -> None:
+    """The file has whole packets only."""
+    path = tmp_path / "capture.pcapng"
+    with Server("--demo") as server:
+        options = ("--to", server.uri, "-w", str(path))
+        with Server(*options, command=("capture", "--listen"), before="ulimit -f 8") as proxy:
+            for size in (100, 3_000, 3_000, 100):
+                with sync.connect(proxy.uri) as peer:
+                    assert peer.request(bytes(size)).data == bytes(size)
+            code, out, errors = proxy.stop(signal.SIGTERM)
+    reason = f"afflux: {path}: File too large: recording has ended, and connections are still relayed"
+    assert (code, out) == (1, "")
+    assert errors.splitlines() == [reason, "afflux: connections relayed: 4"]
+    ran = here("decode", str(path))
+    assert ran.code == 0 and "connections: 1 rsocket" in ran.errors
+    assert path.stat().st_size < 0x2000
+
+
+def test_a_full_disk_keeps_whole_packets(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", 0x4_0000) as disk, Server("--demo") as server:
+        path = disk / "capture.pcapng"
+        options = ("--to", server.uri, "-w", str(path))
+        with Server(*options, command=("capture", "--listen")) as proxy:
+            with sync.connect(proxy.uri) as peer:
+                assert peer.request(b"before").data == b"before"
+                fill(disk)
+                for _ in range(4):
+                    assert peer.request(bytes(3_000)).data == bytes(3_000)
+            code, _, errors = proxy.stop(signal.SIGTERM)
+        assert code == 1 and f"afflux: {path}: No space left on device: recording has ended" in errors
+        ran = here("decode", "--payload", "text", str(path))
+    assert ran.code == 0 and "before" in ran.out
 
 
 def test_an_interrupt() -> None:

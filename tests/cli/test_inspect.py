@@ -129,11 +129,10 @@ def afflux_on_a_terminal(*words: str) -> str:
 @pytest.mark.parametrize("command", ["inspect", "decode"])
 def test_what_is_no_capture_is_told_with_its_name(capture: Path, tmp_path: Path, command: str) -> None:
     whole = capture.read_bytes()
-    compressed = "compressed with {}, and only gzip and zstd are read: decompress it first, with {} -d"
     for data, text in (
         (b"", "the file is empty"),
-        (lzma.compress(whole), compressed.format("xz", "xz")),
-        (bz2.compress(whole), compressed.format("bzip2", "bzip2")),
+        (lzma.compress(whole)[:12], "the compressed data cannot be read: it ends early"),
+        (bz2.compress(b"text"), "not a pcap or pcapng file: its first bytes are 74 65 78 74"),
         (pcapng(packets(SAID))[:10], "a pcapng file begins with 28 bytes, and this one has 10"),
         (pcapng(packets(SAID))[:8] + bytes(20), "the byte-order magic of the first section is 00000000"),
     ):

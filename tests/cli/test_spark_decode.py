@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import lzma
@@ -22,7 +23,7 @@ from afflux.capture.units import Decoding
 from tests.capture.tabling import SETUP, asks, item
 from tests.capture.test_decoding import CLIENT, SERVER
 from tests.capture.writing import Talk, pcap
-from tests.cli.running import Ran, afflux
+from tests.cli.running import Ran, afflux, here
 from tests.journal.disks import small_disk
 
 
@@ -99,18 +100,49 @@ def packed(ours: bytes, *theirs: bytes) -> bytes:
     return pcap([*packets, *(one for data in theirs for one in talk.send(False, data)), *talk.close()])
 
 
-def test_captures_that_are_compressed_in_another_way_are_named(capture: Path, tmp_path: Path) -> None:
-    xz = capture.with_name("two.pcap.xz")
-    xz.write_bytes(lzma.compress(capture.read_bytes()))
-    reason = "compressed with xz, and only gzip and zstd are read: decompress it first, with xz -d"
-    for where in (capture.parent, capture.parent / "*"):
-        ran = decode(str(where), "--out", str(tmp_path / "out"))
-        assert (ran.code, ran.errors.count("\n")) == (0, 1)
-        told = f"  passed over {xz}: {reason}\n"
-        assert ran.errors.endswith(told)
-    ran = decode(str(xz), "--out", str(tmp_path / "out"))
-    told = f"afflux: {xz}: {reason}\n"
-    assert (ran.code, ran.out, ran.errors) == (1, "", told)
+def test_compressed_captures_are_captures_of_their_own(capture: Path, tmp_path: Path) -> None:
+    whole = capture.read_bytes()
+    capture.with_name("two.pcap.xz").write_bytes(lzma.compress(whole))
+    capture.with_name("three").write_bytes(bz2.compress(whole))
+    ran = decode(str(capture.parent), "--out", str(tmp_path / "out"))
+    assert (ran.code, ran.errors) == (0, "")
+    files = Counter(pq.read_table(tmp_path / "out" / "frames").column("file").to_pylist())
+    assert files == {str(capture.with_name(name)): 81 for name in ("one.pcap", "two.pcap.xz", "three")}
+
+
+def test_paths_may_be_file_uris(capture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = decode(f"file://{capture}", "--out", f"file://{out}")
+    assert (ran.code, ran.errors, json.loads(ran.out)["rows"]["frames"]) == (0, "", 81)
+    assert pq.read_table(out / "frames").num_rows == 81
+
+
+def test_a_report_about_the_tables(capture: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason='a report needs the extra "report"')
+    page, inspected = tmp_path / "page.html", tmp_path / "inspected.html"
+    words = (str(capture), "--out", str(tmp_path / "out"), "--html", str(page))
+    ran = decode(*words)
+    assert ran.code == 0 and json.loads(ran.out)["rows"]["frames"] == 81
+    assert f"report written: {page}, {page.stat().st_size:,} bytes\n" in ran.errors
+    text = page.read_text()
+    assert "<h1>one.pcap</h1>" in text
+    assert here("inspect", str(capture), "--html", str(inspected)).code == 0
+    assert inspected.read_text() == text
+    assert decode(*words, "--tables", "streams").code == 0
+    assert page.read_text() != text
+
+
+def test_a_report_that_cannot_be_written_is_refused_first(capture: Path, tmp_path: Path) -> None:
+    pytest.importorskip("altair", reason='a report needs the extra "report"')
+    out = tmp_path / "out"
+    for name, code, reason in (
+        (out / "page.html", 2, "--html: the report cannot be inside --out"),
+        (capture, 2, f"{capture} exists and is not HTML: choose another name for the report"),
+        (tmp_path / "no" / "page.html", 1, f"there is no directory {tmp_path / 'no'}"),
+    ):
+        ran = decode(str(capture), "--out", str(out), "--html", str(name))
+        assert (ran.code, ran.out, reason in ran.errors) == (code, "", True), ran.errors
+    assert os.listdir(tmp_path) == ["captures"]
 
 
 def test_a_pipe_is_refused(capture: Path, tmp_path: Path) -> None:
@@ -181,14 +213,22 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
     ("words", "code", "text"),
     [
         (("missing.pcap",), 1, "no captures found: missing.pcap"),
-        (("empty",), 1, "the directory empty has no captures (pcap, pcapng; gzip or zstd)"),
+        (("empty",), 1, "the directory empty has no captures (pcap or pcapng; plain, gzip, zstd, xz or bzip2)"),
         (("*.pcapng",), 1, "no captures found: *.pcapng"),
         (("captures", "missing.pcap"), 1, "missing.pcap: No such file or directory"),
         (("captures", "--tables", "frame"), 2, "--tables: there is no table 'frame'; there are frames, "),
         (("captures", "--partition-by", "typ"), 2, "--partition-by: none of the tables has a column 'typ'"),
         (("captures", "--partition-by", "flags"), 2, "--partition-by: 'flags' is array<string>: directories need a"),
-        (("captures", "--where", "typ == 1"), 2, "where"),
+        (
+            ("captures", "--where", "typ == 1"),
+            2,
+            '--where:1:1: unknown name "typ"; did you mean "type"?\n  typ == 1\n  ^\n',
+        ),
+        (("captures", "--stall", "0"), 2, "--stall must be longer than 0"),
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
+        (("s3://bucket/a.pcap",), 1, "s3://bucket/a.pcap is not in a file system: object stores are not supported"),
+        (("captures", "--out", "s3://bucket/out"), 2, "--out: s3://bucket/out is not in a file system: object stores"),
+        (("captures", "--index-dir", "s3://bucket"), 2, "--index-dir: s3://bucket is not in a file system: object"),
         (("captures", "--out", "captures"), 2, "has files that are no capture tables: choose a new directory"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from afflux.testing import Proxy
 from tests.spark.starting import quick_start
 
 HERE = Path(__file__).parent
+FORKING = HERE / "forking.py"
 PATIENCE_S = 90
 QUICK = {
     "spark.default.parallelism": "2",
@@ -136,12 +138,27 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@contextmanager
+def forking(directory: Path) -> Iterator[str]:
+    """A Python for a session, which forks readers (forking.py)."""
+    python, path = directory / "python", directory / "socket"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", str(FORKING), str(path)])} "$@"\n')
+    python.chmod(0o700)
+    command = [sys.executable, "-m", "tests.spark.forking", str(path)]
+    with subprocess.Popen(command, cwd=HERE.parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        yield str(python)
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The session; a task may fail three times."""
-    made = session("afflux-tests", "local[2,4]")
-    yield made
-    made.stop()
+    with forking(tmp_path_factory.mktemp("forking")) as python:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYSPARK_PYTHON", python)
+            made = session("afflux-tests", "local[2,4]")
+        yield made
+        made.stop()
 
 
 def asked(**asked: object) -> str:

@@ -23,6 +23,7 @@ from afflux.capture.output import MARK, OutputRefused, write_tables  # noqa: E40
 from afflux.capture.schemas import TABLES  # noqa: E402
 from afflux.capture.units import Decoding  # noqa: E402
 from afflux.cli.examples import EXAMPLES  # noqa: E402
+from afflux.core.errors import Invalid  # noqa: E402
 from afflux.spark.capturejob import DecodeFailed, decode  # noqa: E402
 from afflux.spark.captureoptions import CaptureOptions  # noqa: E402
 from afflux.spark.captures import CaptureStreamReader  # noqa: E402
@@ -111,6 +112,21 @@ def test_compressed_captures(spark: Any, captures: Path, tmp_path: Path) -> None
         frame = spark.read.format("afflux-capture").option("table", table).load(str(packed))
         assert frame.count() == len(expected)
     assert sorted(os.listdir(packed)) == ["a.pcap.gz", "b.pcapng.gz"]
+
+
+def test_indexes_in_a_directory_of_their_own(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Nothing is written beside the captures, and the next reader finds the indexes, whichever it is."""
+    indexes, before = tmp_path / "new" / "indexes", sorted(os.listdir(captures))
+    reader = spark.read.format("afflux-capture").option("indexDir", str(indexes))
+    count = reader.load(str(captures)).count()
+    assert sorted(os.listdir(captures)) == before
+    made = {path: path.stat().st_mtime_ns for path in indexes.rglob("*")}
+    assert {path.name.partition("-")[0] for path in indexes.iterdir()} == {"a.pcap", "b.pcapng"}
+    assert reader.load(str(captures)).count() == count
+    counts = decode(spark, [str(captures)], str(tmp_path / "out"), DECODING, lambda text: None, index_dir=indexes)
+    assert counts["frames"] == count
+    assert {path: path.stat().st_mtime_ns for path in indexes.rglob("*")} == made
+    assert sorted(os.listdir(captures)) == before
 
 
 def test_tables_in_partitions(spark: Any, captures: Path, tmp_path: Path) -> None:
@@ -279,6 +295,31 @@ def test_a_file_that_arrives_and_cannot_be_read_is_a_row(tmp_path: Path) -> None
             ("damaged", "unreadable", str(tmp_path / name)) for name in names if name in ("b.pcap", "c.pcap")
         ]
         start = end
+
+
+def test_a_file_that_was_replaced_fails_until_it_is_moved_away(tmp_path: Path) -> None:
+    """And all others are read once."""
+    reader = CaptureStreamReader(CaptureOptions.parse({"path": str(tmp_path), "settleSeconds": "0.001"}))
+
+    def put(name: str, time: int, *, port: int) -> None:
+        (tmp_path / name).write_bytes(pcap(Talk(("10.0.0.1", port)).whole(CLIENT, SERVER)))
+        os.utime(tmp_path / name, (time, time))
+
+    def read(start: Any, end: Any) -> set[str]:
+        partitions = reader.partitions(start, end)
+        return {row["file"] for one in partitions for batch in reader.read(one) for row in batch.to_pylist()}
+
+    put("a.pcap", 1, port=1)
+    first = reader.latestOffset(reader.initialOffset())
+    put("a.pcap", 2, port=2)
+    put("b.pcap", 2, port=3)
+    for _ in range(2):
+        with pytest.raises(Invalid, match=r"a\.pcap had .* bytes when its rows were read, .*: move it away to go on"):
+            reader.latestOffset(first)
+    (tmp_path / "a.pcap").rename(tmp_path / "c.pcap")
+    second = reader.latestOffset(first)
+    assert read(first, second) == {str(tmp_path / "b.pcap"), str(tmp_path / "c.pcap")}
+    assert reader.partitions(second, reader.latestOffset(second)) == []
 
 
 @pytest.mark.slow

@@ -255,8 +255,10 @@ def test_sql_reads_tables_that_are_declared_in_sql(spark: Any, uri: str) -> None
 def test_options_in_sql_are_checked(spark: Any, uri: str) -> None:
     with pytest.raises(Exception, match="unknown option rout; did you mean route"):
         spark.sql(f"CREATE TABLE wrong USING afflux OPTIONS (uri '{uri}', rout 'x')")
+    with pytest.raises(Exception, match=r"option uri is missing: .*; in SQL, write OPTIONS and no columns"):
+        spark.sql("CREATE TABLE wrong USING afflux")
     spark.sql(f"CREATE TABLE declared (offset BIGINT) USING afflux OPTIONS (uri '{uri}')")
-    with pytest.raises(Exception, match=r"option uri is missing.*; in SQL, declare no columns"):
+    with pytest.raises(Exception, match=r"option uri is missing.*; in SQL, write OPTIONS and no columns"):
         spark.sql("SELECT * FROM declared").collect()
     spark.sql("DROP TABLE declared")
 

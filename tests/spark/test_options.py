@@ -85,6 +85,8 @@ def test_a_path_is_refused_in_words_of_its_own() -> None:
         ("startingOffsets", '{"0": "1"}'),
         ("startingOffsets", '{"65536": 1}'),
         ("startingOffsets", '{"x": 1}'),
+        ("startingOffsets", '{"00": 1}'),
+        ("startingOffsets", '{"0": 1, "0": 2}'),
         ("startingOffsets", '{"0": 9223372036854775808}'),
         ("uri", "mem://here"),
         ("acknowledgeAs", ""),

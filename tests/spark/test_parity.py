@@ -80,6 +80,8 @@ DIFFERENCES: list[tuple[str, bytes, dict[str, Any], dict[str, Any]]] = [
     ("an empty item", b"", {CORRUPT.name: WHOLE}, {}),
     ("an item of spaces", b" \n", {CORRUPT.name: WHOLE}, {}),
     ("single quotes", b"{'i':1}", {CORRUPT.name: WHOLE}, {"i": 1}),
+    ("an escaped single quote", b'{"s":"\\\'"}', {CORRUPT.name: WHOLE}, {"s": "'"}),
+    ("a number with a plus sign", b'{"d":+Infinity}', {CORRUPT.name: WHOLE}, {"d": float("inf")}),
     ("INF", b'{"d":-INF}', {CORRUPT.name: WHOLE}, {"d": float("-inf")}),
     ("malformed after a field", b'{"i":1,"s":"\\u12"}', {CORRUPT.name: WHOLE}, {"i": 1, CORRUPT.name: WHOLE}),
     ("malformed base64", b'{"b":"x","i":1}', {"i": 1, CORRUPT.name: WHOLE}, {CORRUPT.name: WHOLE}),

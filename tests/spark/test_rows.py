@@ -319,11 +319,34 @@ def test_maps_with_other_keys_in_packed_formats() -> None:
         rows_of(schema)
 
 
+@pytest.mark.parametrize("text", ["AAAA=", "AAAA==", "AAAA====", "AA===", "A===", "AA==AA", "AAAA AAAA="])
+def test_base64_has_exactly_its_padding(text: str) -> None:
+    schema = pa.schema([("b", pa.binary()), ("l", pa.list_(pa.binary()))])
+    items = [json.dumps({"b": text}).encode(), json.dumps({"l": [text]}).encode()]
+    assert decoded(items, schema).to_pylist() == [{"b": None, "l": None}] * 2
+
+
+def test_a_comment_of_a_nested_field_changes_nothing() -> None:
+    comment = {b"SPARK::metadata::json": b'{"comment": "an id"}'}
+    schema = pa.schema([("s", pa.struct([pa.field("a", pa.int32(), metadata=comment)]))])
+    assert decoded([b'{"s":{"a":1}}'], schema).to_pylist() == [{"s": {"a": 1}}]
+
+
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"As Spark represents it."
+
+
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
         ([("d", pa.duration("us"))], r"column d: duration\[us\] is unsupported; read a STRING"),
         ([("s", pa.struct([("t", pa.time64("ns"))]))], r"column s\.t: time64\[ns\] is unsupported"),
+        ([("v", VARIANT)], "column v: struct<.*> is unsupported"),
         ([("_corrupt_record", pa.binary())], "column _corrupt_record gets malformed items and must be STRING"),
         ([("a", pa.int32()), ("a", pa.int64())], "two columns have the same name"),
         ([pa.field("a", pa.int32(), nullable=False)], "column a is NOT NULL, but an item may lack it"),
@@ -331,7 +354,7 @@ def test_maps_with_other_keys_in_packed_formats() -> None:
         ([("a", pa.map_(pa.string(), pa.field("value", pa.int8(), nullable=False)))], r"column a\.value is NOT NULL"),
         ([("a", pa.struct([pa.field("b", pa.int32(), nullable=False)]))], r"column a\.b is NOT NULL"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_schemas_that_are_refused(schema: list[Any], why: str) -> None:
     with pytest.raises(Invalid, match=why):

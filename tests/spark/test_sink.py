@@ -30,6 +30,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: E402
 
 from afflux.core.errors import Invalid  # noqa: E402
 from afflux.spark.format import AffluxFormat  # noqa: E402
+from afflux.spark.outgoing import check_schema  # noqa: E402
+from afflux.spark.sinkoptions import SinkOptions  # noqa: E402
 
 DATA = StructType([StructField("data", BinaryType())])
 
@@ -198,6 +200,24 @@ def test_schemas_and_modes_are_refused(spark: Any) -> None:
     assert "column data must be BINARY or STRING, not BIGINT" in said(lambda: write(typed, "tcp://127.0.0.1:1"))
     writer = raw(frame).write.format("afflux").option("uri", "tcp://127.0.0.1:1")
     assert 'format("afflux") appends' in said(lambda: writer.mode("overwrite").save())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("Query", "bigint", "column Query: the folders of the table have a column of that name"),
+        ("batch", "string", "column batch: the folders"),
+        ("a", "interval day to second", "column a: format=columns cannot store the type INTERVAL"),
+        ("a", "time(6)", "the type TIME; cast it, for example to STRING"),
+        ("a", "array<variant>", "the type VARIANT"),
+        ("a", "struct<x:int,y:map<string,interval year>>", "the type INTERVAL"),
+    ],
+)
+def test_columns_that_a_receiver_cannot_store(name: str, kind: str, why: str) -> None:
+    options = SinkOptions.parse({"uri": "tcp://h:1", "format": "columns"})
+    check_schema(options, [("id", "struct<time:timestamp,variant:int>")])
+    with pytest.raises(Invalid, match=why):
+        check_schema(options, [("id", "bigint"), (name, kind)])
 
 
 # -- streams -------------------------------------------------------------------------------------------------------

@@ -203,6 +203,19 @@ def test_one_query_acknowledges_each_of_its_streams(start: Start) -> None:
         other.latestOffset(again)
 
 
+def test_a_second_acknowledging_query_reads_nothing(start: Start) -> None:
+    stream = {"a": on(3000, size=304)}
+    for name in ("billing", "audit"):
+        reader = start(stream, acknowledgeAs=name)
+        first = reader.latestOffset(reader.initialOffset())
+        assert positions(first) == {"a/0": 0}
+        assert not [part for part in reader.partitions(reader.initialOffset(), first) if part.value is not None]
+        if name == "billing":
+            assert positions(reader.latestOffset(first)) == {"a/0": 3000}
+    with pytest.raises(Exception, match=r"acknowledgeAs=audit on stream a .*'billing'"):
+        reader.latestOffset(first)
+
+
 # -- in Spark ------------------------------------------------------------------------------------------------------
 
 

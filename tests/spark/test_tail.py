@@ -217,10 +217,15 @@ def test_a_text_that_only_introduces_the_reason_is_completed() -> None:
     [
         (("-O", "frmat=json"), "unknown option frmat; did you mean format?"),
         (("-O", "json"), "--option must be NAME=VALUE, not 'json'"),
+        (("-O", "pollTimeoutMs=1", "-O", "polltimeoutms=2"), "--option polltimeoutms is given twice"),
+        (("-O", "URI=tcp://127.0.0.1:2"), "-O uri and URI exclude each other"),
+        (("-O", "route=a", "-r", "b"), "-O route and -r exclude each other"),
+        (("-O", "maxRowsPerBatch=1", "--max-rows", "2"), "-O maxRowsPerBatch and --max-rows exclude each other"),
         (("--conf", "=1"), "--conf must be NAME=VALUE, not '=1'"),
         (("-O", "format=json"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
         (("--schema", "data BINARY"), "--schema and -O format=json (or msgpack, cbor, arrow) need each other"),
-        (("--schema", "@missing.ddl"), "file 'missing.ddl' not found"),
+        (("--schema", "@missing.ddl"), "--schema: file 'missing.ddl' not found"),
+        (("-O", "format=json", "--schema", "@binary.ddl"), "--schema: 'binary.ddl' is not UTF-8 text (byte 1)"),
         (("--every", "soon"), "invalid duration 'soon'"),
         (("--out", ""), "the table needs a directory, and its name is empty"),
         (("--out", "README.md"), "README.md is a file: the table needs a directory"),
@@ -235,6 +240,7 @@ def test_usage_errors_come_before_spark_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("# A file")
+    (tmp_path / "binary.ddl").write_bytes(b"a\xff INT")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "other.csv").touch()
     logs = {

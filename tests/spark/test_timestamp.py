@@ -51,8 +51,9 @@ def test_times_as_users_write_them() -> None:
             OptionError, match="option startingTimestamp must be milliseconds since 1970 or a time with"
         ):
             Options.parse(URI | {"startingTimestamp": text})
-    with pytest.raises(OptionError, match="startingTimestamp and startingOffsets exclude each other"):
-        Options.parse(URI | {"startingTimestamp": "0", "startingOffsets": "latest"})
+    for word in ("latest", "earliest"):
+        with pytest.raises(OptionError, match="startingTimestamp and startingOffsets exclude each other"):
+            Options.parse(URI | {"startingTimestamp": "0", "startingOffsets": word})
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def groups_of(indexes: Sequence[FileIndex], count: int | None = None) -> list[Gr
     group_of, total = _divided(flow, weights, np.concatenate([one["time"] for one in flows]), count)
     order = np.lexsort((row_of, part_of, group_of))
     breaks = np.flatnonzero(np.diff(group_of[order]) | np.diff(part_of[order])) + 1
-    slim = [replace(index, parts=[], skipped={}) for index in indexes]
+    slim = [replace(index, parts=[], skipped={}, first_skipped={}) for index in indexes]
     found: dict[int, Group] = {}
     for entries in np.split(order, breaks):
         group_number, part_number = int(group_of[entries[0]]), int(part_of[entries[0]])

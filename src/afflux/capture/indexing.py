@@ -19,7 +19,6 @@ import json
 import os
 import shutil
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -38,6 +37,7 @@ from afflux.capture.parts import WIDE, Part, PartFile, Rows, build_part, pieces_
 from afflux.capture.pcapng import Pcapng, Section
 from afflux.capture.scratch import moved, replace_directory, scratch, sweep
 from afflux.capture.segments import segments_in
+from afflux.capture.skipping import Place, Skipped
 from afflux.capture.spans import Span, first_record, format_of, read_at
 from afflux.core.limits import Limits
 
@@ -47,7 +47,7 @@ PART_BYTES: Final = 0x400_0000
 "Bytes of a part."
 SUFFIX: Final = ".afflux-index"
 "The end of the name of the directory with the indexes of a file."
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MANIFEST: Final = "index.json"
 _BLOB: Final = "fragments.bin"
 _FRAGMENTS: Final = "fragments"
@@ -116,6 +116,8 @@ class FileIndex:
     "Why the file could not be read to its end."
     skipped: dict[str, int]
     "Packets without TCP, by reason."
+    first_skipped: dict[str, Place]
+    "The first of each."
     parts: list[IndexedPart]
     fragments: IndexedPart | None
     "Segments that were fragments; None for none."
@@ -212,10 +214,12 @@ class _Maker:
         """Index the file."""
         parts = self._stitched()
         number, indexed = 0, list[IndexedPart]()
-        skipped = Counter[str]()
+        skipped = Skipped()
         for part in parts:
             names = self._noted(part.files)
             indexed.append(IndexedPart(part.start, number, part.packets, *names))
+            for reason, place in part.first_skipped.items():
+                skipped.first.setdefault(reason, place._replace(packet=number + place.packet))
             number += part.packets
             skipped.update(part.skipped)
         fragments = self._fragments(parts, indexed, skipped)
@@ -229,6 +233,7 @@ class _Maker:
             last_time=with_packets[-1].last_time if with_packets else NO_TIME,
             problem=parts[-1].problem if parts else None,
             skipped=dict(+skipped),
+            first_skipped=skipped.first,
             parts=[part for part in indexed if part.segments],
             fragments=fragments,
         )
@@ -282,9 +287,7 @@ class _Maker:
                 break
         return 0, span.section
 
-    def _fragments(
-        self, parts: Sequence[Part], indexed: Sequence[IndexedPart], skipped: Counter[str]
-    ) -> IndexedPart | None:
+    def _fragments(self, parts: Sequence[Part], indexed: Sequence[IndexedPart], skipped: Skipped) -> IndexedPart | None:
         """Complete the datagrams whose fragments the parts have put aside (rule 4)."""
         waiting, rows, at, crc = Fragments(self._limits.capture_bytes // 4), Rows(WIDE), 0, 0
         for part, known in zip(parts, indexed, strict=True):
@@ -367,6 +370,7 @@ def _loaded(path: Path, directory: Path) -> FileIndex | None:
             "path": str(path.absolute()),
             "directory": str(directory),
             "problem": Problem(**index["problem"]) if index["problem"] else None,
+            "first_skipped": {reason: Place(*place) for reason, place in index["first_skipped"].items()},
             "parts": [IndexedPart(**part) for part in index["parts"]],
             "fragments": IndexedPart(**index["fragments"]) if index["fragments"] else None,
         })  # fmt: skip

@@ -6,13 +6,13 @@ Processes all packets of a batch together. A packet without an IP header is skip
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
 
 from afflux.capture.packets import Fields, Ints, Packets
+from afflux.capture.skipping import NOT_IP, Skipped
 from afflux.core.limits import Limits
 
 __all__ = ["LINKTYPES", "find_network"]
@@ -68,7 +68,7 @@ LINKTYPES: Final[Mapping[int, Callable[[Fields, Ints], Found]]] = {
 "The supported link layers, by LINKTYPE."
 
 
-def find_network(packets: Packets, fields: Fields, limits: Limits, skipped: Counter[str]) -> tuple[Ints, Ints, Ints]:
+def find_network(packets: Packets, fields: Fields, limits: Limits, skipped: Skipped) -> tuple[Ints, Ints, Ints]:
     """Return the packets with an IP header: their indexes in ``packets``, their EtherTypes and where the header begins.
     ``skipped`` counts the others by reason."""
     index = np.arange(len(packets), dtype=np.int64)
@@ -83,13 +83,13 @@ def find_network(packets: Packets, fields: Fields, limits: Limits, skipped: Coun
     if not ip.all():
         tags = np.isin(kind, (*_VLANS, *_MPLS, _PPPOE))
         unsupported = kind == -1
-        skipped["cut off before IP"] += int((~inside & ~unsupported).sum())
-        skipped["too many tags"] += int((tags & inside).sum())
-        skipped["not IP"] += int((~ip & ~tags & ~unsupported & inside).sum())
+        skipped.note("cut off before IP", packets, index[~inside & ~unsupported])
+        skipped.note("too many tags", packets, index[tags & inside])
+        skipped.note(NOT_IP, packets, index[~ip & ~tags & ~unsupported & inside])
     return index[ip], kind[ip], at[ip]
 
 
-def _link(packets: Packets, fields: Fields, skipped: Counter[str]) -> Found:
+def _link(packets: Packets, fields: Fields, skipped: Skipped) -> Found:
     """Read the link layer; the EtherType is -1 where it is unsupported."""
     types = packets.linktype
     first = int(types[0])
@@ -101,7 +101,7 @@ def _link(packets: Packets, fields: Fields, skipped: Counter[str]) -> Found:
         if linktype in LINKTYPES:
             kind[mine], at[mine] = LINKTYPES[linktype](fields, packets.start[mine])
         else:
-            skipped[f"unsupported link type {linktype}"] += int(mine.sum())
+            skipped.note(f"unsupported link type {linktype}", packets, np.flatnonzero(mine))
     return kind, at
 
 

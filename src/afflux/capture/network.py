@@ -6,7 +6,6 @@ and its reason is counted.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from afflux.capture.fragments import Fragments
 from afflux.capture.link import IPV4, find_network
 from afflux.capture.packets import PAD, Fields, Ints, Packets
+from afflux.capture.skipping import NOT_TCP, Skipped
 from afflux.core.limits import Limits
 
 __all__ = ["TCP", "V4", "Datagrams", "Fragment", "Network", "Words"]
@@ -87,7 +87,7 @@ class Network:
         self._limits = limits
         self._aside = aside
         self._fragments = Fragments(limits.capture_bytes // 4)
-        self.skipped: Counter[str] = Counter()
+        self.skipped = Skipped()
         "How many packets were skipped, by reason."
         self.wrong_checksums = 0
         "TCP segments with a wrong checksum, if checksums are verified."
@@ -112,7 +112,7 @@ class Network:
             found, block = self._reassembled(found, fragments, block)
         other = found.protocol != TCP
         if other.any():
-            self.skipped["not TCP"] += int(other.sum())
+            self.skipped.note(NOT_TCP, packets, found.index[other])
             found = found.where(~other)
         if (len(parts) > 1 or fragments) and len(found.index):
             order = np.argsort(found.index, kind="stable")
@@ -123,23 +123,22 @@ class Network:
         """Count what stays incomplete at the end of the capture."""
         self._fragments.end(self.skipped)
 
-    def _kept(self, right: npt.NDArray[np.bool_], reason: str) -> npt.NDArray[np.bool_]:
-        wrong = len(right) - int(right.sum())
-        if wrong:
-            self.skipped[reason] += wrong
+    def _kept(self, right: npt.NDArray[np.bool_], reason: str, packets: Packets, index: Ints) -> npt.NDArray[np.bool_]:
+        if not right.all():
+            self.skipped.note(reason, packets, index[~right])
         return right
 
     def _four(self, packets: Packets, fields: Fields, index: Ints, at: Ints) -> tuple[Datagrams, list[_Fragment]]:
         start = packets.start[index]
         end, whole = start + packets.captured[index], start + packets.original[index]
-        mask = self._kept(end - at >= 20, "cut off in IP")
+        mask = self._kept(end - at >= 20, "cut off in IP", packets, index)
         if not mask.all():
             index, at, end, whole = index[mask], at[mask], end[mask], whole[mask]
         first, total = fields.u16(at), fields.u16(at + 2)
         header = (first >> 6) & 0x3C
         total = np.where(total == 0, whole - at, total)  # segmentation offload: the length did not fit
         right = (first >> 12 == 4) & (header >= 20) & (header <= total)
-        mask = self._kept(right & (at + total <= whole), "wrong IP header")
+        mask = self._kept(right & (at + total <= whole), "wrong IP header", packets, index)
         if not mask.all():
             index, at, end = index[mask], at[mask], end[mask]
             total, header = total[mask], header[mask]
@@ -168,11 +167,11 @@ class Network:
     def _six(self, packets: Packets, fields: Fields, index: Ints, at: Ints) -> tuple[Datagrams, list[_Fragment]]:
         start = packets.start[index]
         end, whole = start + packets.captured[index], start + packets.original[index]
-        mask = self._kept(end - at >= 40, "cut off in IP")
+        mask = self._kept(end - at >= 40, "cut off in IP", packets, index)
         index, at, end, whole = index[mask], at[mask], end[mask], whole[mask]
         size = fields.u16(at + 4)
         stop = at + 40 + np.where(size == 0, whole - at - 40, size)
-        mask = self._kept((fields.u8(at) >> 4 == 6) & (stop <= whole), "wrong IP header")
+        mask = self._kept((fields.u8(at) >> 4 == 6) & (stop <= whole), "wrong IP header", packets, index)
         index, at, end, stop = index[mask], at[mask], end[mask], stop[mask]
         cut = np.minimum(stop, end)
         source = (fields.u64(at + 8), fields.u64(at + 16))

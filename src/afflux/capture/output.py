@@ -25,7 +25,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from afflux.capture.order import warning
-from afflux.capture.places import captures_in
+from afflux.capture.places import captures_in, local
 from afflux.capture.schemas import TABLES
 from afflux.capture.scratch import replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
@@ -115,10 +115,11 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
     """Begin to write tables into a directory; ``Output.publish`` ends it.
 
     Raises:
+        CaptureError: it is in an object store.
         OutputRefused: the directory cannot be replaced.
         OSError: the directory beside it cannot be written.
     """
-    place = Path(out).absolute()
+    place = Path(local(out)).absolute()
     check(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{place.name}.tmp-"

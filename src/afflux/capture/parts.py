@@ -25,6 +25,7 @@ from afflux.capture.network import TCP, V4, Fragment, Network
 from afflux.capture.packets import NO_TIME, Ints, Packets
 from afflux.capture.pcapng import Section
 from afflux.capture.segments import Segments, segments
+from afflux.capture.skipping import NOT_TCP, Place
 from afflux.capture.spans import Span
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits
@@ -89,6 +90,8 @@ class Part:
     last_time: int
     skipped: dict[str, int]
     "Packets that are not TCP, by reason."
+    first_skipped: dict[str, Place]
+    "The first of each, with its number in the part."
     files: list[PartFile]
     "``segments`` and ``flows``; none if there are no segments."
     pieces: str = ""
@@ -170,6 +173,7 @@ def build_part(
         first_time=times[0] if times else NO_TIME,
         last_time=times[-1] if times else NO_TIME,
         skipped=dict(network.skipped + aside.skipped),
+        first_skipped=network.skipped.first,
         files=rows.store(directory, name),
         pieces=aside.name,
     )
@@ -192,7 +196,7 @@ class _Aside:
     def take(self, fragment: Fragment) -> None:
         """Write a fragment, unless its datagram is an IPv4 one of another protocol."""
         if self.packets is None or (fragment.key[0] == V4 and fragment.protocol != TCP):
-            self.skipped["not TCP"] += 1
+            self.skipped[NOT_TCP] += 1
             return
         if self._file is None:
             self._file = self._path.open("wb")

@@ -15,9 +15,9 @@ from afflux.capture.errors import CaptureError, NoCapture
 from afflux.capture.indexing import SUFFIX
 from afflux.capture.packets import NO_TIME
 from afflux.capture.reading import Capture
-from afflux.capture.source import GZIP, ZSTD, named_as_capture, other_compression
+from afflux.capture.source import compression, named_as_capture
 
-__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in"]
+__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in", "local"]
 
 _START = 0x1_0000
 
@@ -45,6 +45,14 @@ class CaptureFiles:
     def captures(self) -> list[list[Path]]:
         """The files of each capture."""
         return ([self.plain] if self.plain else []) + [[path] for path in self.compressed]
+
+
+def local(text: str) -> str:
+    """Return a path without ``file://``. Raises CaptureError if another scheme names no file system."""
+    path = text.removeprefix("file://")
+    if "://" in path:
+        raise CaptureError(f"{text} is not in a file system: object stores are not supported")
+    return path
 
 
 def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = None) -> CaptureFiles:
@@ -101,9 +109,10 @@ class _Finding:
 
     def add(self, text: str) -> None:
         """Look at what a path names. Raises as ``captures_in``."""
+        text = local(text)
         path = Path(text)
         if path.is_dir():
-            what = f"the directory {text} has no captures (pcap, pcapng; gzip or zstd)"
+            what = f"the directory {text} has no captures (pcap or pcapng; plain, gzip, zstd, xz or bzip2)"
         elif has_magic(text) and not path.exists():
             what = f"no captures match {text}"
         else:
@@ -136,10 +145,9 @@ class _Finding:
         with place.open("rb") as file:
             start = file.read(10)
         path, reason = place.absolute(), error.message.removeprefix(f"{place}: ")
-        should_be = named_as_capture(place) or other_compression(start) is not None
-        if not isinstance(error, NoCapture) or should_be:
+        if not isinstance(error, NoCapture) or named_as_capture(place):
             self._unreadable[path] = Unreadable(path, reason)
-        elif not start.startswith((GZIP, ZSTD)):
+        elif compression(start) is None:
             return
         if path not in self._reported and self._report is not None:
             self._report(f"passed over {path}: {reason}")
@@ -149,7 +157,7 @@ class _Finding:
 def _first(path: Path) -> tuple[int, bool]:
     """Return the time of the first packet of a file, and whether the file is compressed."""
     with path.open("rb") as file:
-        compressed = file.read(4).startswith((GZIP, ZSTD))
+        compressed = compression(file.read(10)) is not None
         file.seek(0)
         for packets in Capture(file, chunk=_START):
             return int(packets.time[0]), compressed

@@ -1,8 +1,7 @@
 """Relay connections to a server and record what passes: the bytes inside TLS too, because the proxy ends it.
 
 The proxy reads no further than the slower side takes, so back-pressure passes through. A side that takes no more has a
-closed window in the recording. A connection that breaks ends alone. The proxy relays nothing that it cannot record: a
-full disk ends it.
+closed window in the recording. A connection that breaks ends alone. A recording that raises ends the proxy.
 """
 
 from __future__ import annotations

@@ -16,17 +16,15 @@ from afflux.capture.packets import PAD, Packets
 from afflux.capture.pcap import Pcap
 from afflux.capture.pcapng import Pcapng
 from afflux.capture.secrets import Secrets
-from afflux.capture.source import CHUNK, GZIP, ZSTD, Reader, Source, no_capture
+from afflux.capture.source import CHUNK, Reader, Source, compression, no_capture
 from afflux.core.limits import Limits
 
 __all__ = ["Capture", "is_capture"]
 
-_COMPRESSED = (GZIP, ZSTD)
-
 
 def is_capture(start: bytes) -> bool:
-    """Return whether a file with these first 4 bytes is a capture, or compressed so that it may be one."""
-    return start[:4] in pcap.MAGIC or start[:4] == pcapng.MAGIC or start.startswith(_COMPRESSED)
+    """Return whether a file with these first 10 bytes is a capture, or compressed so that it may be one."""
+    return start[:4] in pcap.MAGIC or start[:4] == pcapng.MAGIC or compression(start) is not None
 
 
 class Capture:

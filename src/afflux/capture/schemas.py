@@ -207,7 +207,8 @@ VIOLATIONS: Final = (
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
         "`cut` (the connection or the capture ends within the frame), `damaged` (the file), `undecoded` (a connection "
-        "that is encrypted, whose beginning is missing, or that fits several protocols) or `order` (the packets of a "
+        "that is encrypted, whose beginning is missing, or that fits several protocols; with the rule `skipped`, "
+        "packets of a file whose TCP segment could not be found) or `order` (the packets of a "
         "connection are not in the order of time).",
     ),
     _FILE,
@@ -220,8 +221,8 @@ VIOLATIONS: Final = (
     Column(
         "packet",
         "bigint",
-        "The number of the packet in its file, counted from 1; of `undecoded` the first one with data; null if none is "
-        "known.",
+        "The number of the packet in its file, counted from 1; of `undecoded` the first one with data, or the first "
+        "that was skipped; null if none is known.",
     ),
 )
 

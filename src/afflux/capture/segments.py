@@ -6,7 +6,6 @@ in the captures of a sender's own packets.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from afflux.capture.network import V4, Datagrams, Network, Words
 from afflux.capture.packets import Fields, Ints, Packets
+from afflux.capture.skipping import Skipped
 
 __all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "segments", "segments_in"]
 
@@ -72,16 +72,15 @@ def segments(packets: Packets, network: Network, *, checksums: bool = False) -> 
     found, block = network.datagrams(packets)
     if checksums:
         network.wrong_checksums += _wrong_checksums(found, block)
-    return segments_in(found, block, network.skipped, packets.offset, len(packets.block))
+    return segments_in(found, block, network.skipped, packets)
 
 
-def segments_in(
-    found: Datagrams, block: bytes, skipped: Counter[str], offset: int = 0, size: int | None = None
-) -> Segments:
-    """Return the TCP segments in IP datagrams. ``skipped`` counts those that are no segments. The first ``size`` bytes
-    of the block are at ``offset`` in the file."""
+def segments_in(found: Datagrams, block: bytes, skipped: Skipped, packets: Packets | None = None) -> Segments:
+    """Return the TCP segments in IP datagrams. ``skipped`` counts those that are no segments. The block begins with
+    that of ``packets``; None if the datagrams were fragments."""
     fields = Fields(block)
-    found, header, word = _headers(found, fields, skipped)
+    offset, size = (0, len(block)) if packets is None else (packets.offset, len(packets.block))
+    found, header, word = _headers(found, fields, skipped, packets)
     at = found.at
     ports = fields.u32(at)
     low, high, rising = _ends(found, ports >> 16, ports & 0xFFFF)
@@ -98,7 +97,7 @@ def segments_in(
         ack=fields.u32(at + 8),
         flags=word & 0x1FF,
         at=data,
-        position=np.where(data < (len(block) if size is None else size), data + offset, -1),
+        position=np.where(data < size, data + offset, -1),
         size=end - data,
         cut=found.end + found.missing - end,
         window=fields.u16(at + 14),
@@ -145,17 +144,19 @@ def _folded(half: int) -> int:
     return sum(half >> shift & 0xFFFF for shift in (0, 16, 32, 48))
 
 
-def _headers(found: Datagrams, fields: Fields, skipped: Counter[str]) -> tuple[Datagrams, Ints, Ints]:
+def _headers(
+    found: Datagrams, fields: Fields, skipped: Skipped, packets: Packets | None
+) -> tuple[Datagrams, Ints, Ints]:
     """Return the datagrams with a valid TCP header, its size and the word with its flags."""
     whole = found.end - found.at >= 20
     if not whole.all():
-        skipped["cut off in TCP"] += len(whole) - int(whole.sum())
+        skipped.note("cut off in TCP", packets, found.index[~whole])
         found = found.where(whole)
     word = fields.u16(found.at + 12)
     header = (word >> 10) & 0x3C
     right = (header >= 20) & (found.at + header <= found.end + found.missing)
     if not right.all():
-        skipped["wrong TCP header"] += len(right) - int(right.sum())
+        skipped.note("wrong TCP header", packets, found.index[~right])
         found, header, word = found.where(right), header[right], word[right]
     return found, header, word
 

@@ -1,4 +1,4 @@
-"""Read the bytes of a capture file in order, decompressing gzip and zstd as they are read.
+"""Read the bytes of a capture file in order, decompressing gzip, zstd, xz and bzip2 as they are read.
 
 Nothing is read ahead of what was asked for, so that a pipe and a file that is still being written work. The output of a
 decompressor is bounded by ``capture_ratio`` times its input.
@@ -15,29 +15,26 @@ from afflux.capture.errors import CaptureError, Damaged
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits, reached
 
-__all__ = ["CHUNK", "Reader", "Source", "named_as_capture", "no_capture", "other_compression"]
+__all__ = ["CHUNK", "Reader", "Source", "compression", "named_as_capture", "no_capture"]
 
 CHUNK = 0x8_0000
 "Bytes of one read."
-GZIP = b"\x1f\x8b"
-ZSTD = b"\x28\xb5\x2f\xfd"
 _SLACK = 0x10_0000
 "Output that is allowed before ``capture_ratio`` counts, in bytes: a small file may begin with zeros."
 _PIECE = 0x1_0000
-
-
-_OTHERS = {b"\xfd7zXZ\0": "xz", b"BZh": "bzip2"}
+_XZ_MEMORY = 0x800_0000
+"Bytes that a decompressor of xz may take: ``xz -9`` needs half of them."
+_LONGEST = 10
+"Bytes of the longest beginning of a compressed file."
+_BEGINNINGS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\0": "xz"} | {
+    b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)
+}
 _SUFFIXES = frozenset((".pcap", ".pcapng", ".cap"))
-_BZIP2 = b"1AY&SY"
-"The first block of a bzip2 file, after a digit."
 
 
-def other_compression(start: bytes) -> str | None:
-    """Return the name of a compression that is not read, from the first 10 bytes of a file; None for anything else."""
-    for magic, name in _OTHERS.items():
-        if start.startswith(magic) and (name != "bzip2" or start[4:10] == _BZIP2):
-            return name
-    return None
+def compression(start: bytes) -> str | None:
+    """Return how a file with these first 10 bytes is compressed: ``gzip``, ``zstd``, ``xz``, ``bzip2``, or None."""
+    return next((name for begins, name in _BEGINNINGS.items() if start.startswith(begins)), None)
 
 
 def named_as_capture(path: str | PurePath) -> bool:
@@ -49,8 +46,6 @@ def no_capture(start: bytes) -> str:
     """Return why a file with these first bytes is no capture."""
     if not start:
         return "the file is empty"
-    if (name := other_compression(start)) is not None:
-        return f"compressed with {name}, and only gzip and zstd are read: decompress it first, with {name} -d"
     return f"not a pcap or pcapng file: its first bytes are {start[:4].hex(' ')}"
 
 
@@ -125,10 +120,8 @@ class Source:
         return data
 
     def _decompressor(self) -> Reader:
-        start = self._input.peek(4)
-        if start[:2] == GZIP:
-            return _Gzip(self._input)
-        return _zstd(self._input) if start == ZSTD else self._input
+        name = compression(self._input.peek(_LONGEST))
+        return self._input if name is None else _DECOMPRESSORS[name](self._input)
 
 
 class _Counted:
@@ -206,3 +199,66 @@ def _zstd(file: Reader) -> Reader:
     except OSError as error:
         raise CaptureError(f"the zstd data cannot be read: {error}") from None
     return made
+
+
+class _Streams:
+    """The content of all streams of an xz or bzip2 file.
+
+    Args:
+        file: the file.
+        make: returns a decompressor for the next stream.
+        wrong: what the decompressor raises for wrong data.
+    """
+
+    def __init__(self, file: Reader, make: Callable[[], Any], wrong: type[Exception]) -> None:
+        self._file = file
+        self._make = make
+        self._wrong = wrong
+        self._stream = make()
+        self._rest = b""
+        self._begun = False
+
+    def read(self, size: int, /) -> bytes:
+        """See Reader. Raises EOFError if the file is cut off, OSError if it is wrong."""
+        while True:
+            data = b""
+            if self._stream.needs_input:
+                data, self._rest = self._rest or self._file.read(_PIECE), b""
+                if not data:
+                    if self._begun:
+                        raise EOFError("it ends early")
+                    return b""
+                data = data if self._begun else data.lstrip(b"\0")  # xz pads streams
+            self._begun = self._begun or bool(data)
+            try:
+                made: bytes = self._stream.decompress(data, size)
+            except self._wrong as error:
+                raise OSError(str(error)) from None
+            if self._stream.eof:
+                self._rest, self._begun = self._stream.unused_data, False
+                self._stream = self._make()
+            if made:
+                return made
+
+
+def _xz(file: Reader) -> Reader:
+    try:
+        import lzma
+    except ImportError:
+        raise _not_built("xz") from None
+    return _Streams(file, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY), lzma.LZMAError)
+
+
+def _bzip2(file: Reader) -> Reader:
+    try:
+        import bz2
+    except ImportError:
+        raise _not_built("bzip2") from None
+    return _Streams(file, bz2.BZ2Decompressor, OSError)
+
+
+def _not_built(name: str) -> CaptureError:
+    return CaptureError(f"compressed with {name}, which this Python was built without: decompress it with {name} -d")
+
+
+_DECOMPRESSORS: dict[str, Callable[[Any], Reader]] = {"gzip": _Gzip, "zstd": _zstd, "xz": _xz, "bzip2": _bzip2}

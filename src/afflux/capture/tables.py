@@ -31,6 +31,7 @@ from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
+from afflux.capture.skipping import Place, Skipped, lost
 from afflux.capture.window import Seen, Windows
 from afflux.capture.wording import UNDECODED, explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
@@ -214,6 +215,21 @@ class Analysis:
         """Return the row for a file that could not be read to its end."""
         return self._rows("violations", [_violation(None, self.last, kind="damaged", rule=rule, reason=reason,
                                                     file=self.file, file_offset=problem_offset)])  # fmt: skip
+
+    def passed(self) -> Tables:
+        """Return the rows for the packets that were skipped since the last call; call it when a file has ended."""
+        network = self.batches.network
+        before, network.skipped = network.skipped, Skipped()
+        return self.skipped(before, before.first)
+
+    def skipped(self, counts: Mapping[str, int], first: Mapping[str, Place]) -> Tables:
+        """Return the rows for packets that were skipped and may have been ours, by reason."""
+        made = [
+            _violation(None, place.time, kind="undecoded", rule="skipped", reason=reason, file=self.file,
+                       file_offset=_known(place.offset), packet=place.packet + 1 if place.packet >= 0 else None)
+            for reason, place in lost(counts, first)
+        ]  # fmt: skip
+        return self._rows("violations", made) if made else {}
 
     def _empty(self) -> list[tuple[Key, Opening]]:
         """Return the connections that were opened by both sides, and have no data. Those that only one side has tried
@@ -405,7 +421,9 @@ def analyze(
             if capture.problem is not None:
                 problem = capture.problem
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
+            yield from analysis.passed().items()
         yield from analysis.end().items()
+        yield from analysis.passed().items()
 
 
 def _in_order(files: Any, stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:

@@ -17,6 +17,7 @@ from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
 from afflux.capture.secrets import Secrets
+from afflux.capture.skipping import lost
 from afflux.capture.tables import CHUNK, STALL, Analysis
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
@@ -41,7 +42,8 @@ class Tail:
 
 
 Unit = tuple[Group, Tail] | Path | FileIndex | Unreadable
-"What one task decodes: a group of flows, a compressed capture, the damage of a file, or a file that cannot be read."
+"""What one task decodes: a group of flows, a compressed capture, what a file has that cannot be decoded, or a file that
+cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class Decoding:
             analysis.until(unit.last_time, unit.path)
             if unit.problem is not None:
                 yield from analysis.damaged(unit.problem.offset, unit.problem.word, unit.problem.text).items()
+            yield from analysis.skipped(unit.skipped, unit.first_skipped).items()
         else:
             yield from self._group(*unit, dictionaries)
 
@@ -122,7 +125,9 @@ class Decoding:
             if capture.problem is not None:
                 problem = capture.problem
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
+            yield from analysis.passed().items()
         yield from self._selected(analysis.end())
+        yield from analysis.passed().items()
 
     def _group(self, group: Group, tail: Tail, dictionaries: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
         analysis = self._analysis(self._secrets(), dictionaries)
@@ -190,5 +195,9 @@ def units_of(
     indexes = [index_of(path, limits, run=run, index_dir=index_dir, part_bytes=part_bytes) for path in files.plain]
     with_packets = [index for index in indexes if index.packets]
     tail = Tail(with_packets[-1].last_time if with_packets else NO_TIME, indexes[-1].path if indexes else "")
-    damaged = [replace(index, parts=[], skipped={}) for index in indexes if index.problem is not None]
+    damaged = [
+        replace(index, parts=[])
+        for index in indexes
+        if index.problem is not None or any(lost(index.skipped, index.first_skipped))
+    ]
     return [*((group, tail) for group in groups_of(indexes, count)), *files.compressed, *damaged, *files.unreadable]

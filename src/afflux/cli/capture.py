@@ -6,7 +6,7 @@ import asyncio
 import errno
 import signal
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -28,46 +28,80 @@ def capture(
 ) -> None:
     """Relay connections to a server and record them as pcapng, for `afflux decode` and Wireshark. Bytes inside TLS are
     recorded unencrypted: the proxy decrypts what it receives and encrypts what it sends. Prints `ready URI` when it
-    listens. SIGINT and SIGTERM stop it."""
+    listens. SIGINT and SIGTERM stop it. If the file cannot be written any more, connections are still relayed."""
     if file != "-":
         writable(file, "--write")
     opened = nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb", 0)  # noqa: SIM115
     with opened as target, asyncio.Runner(loop_factory=fast_loop()) as runner:
-        try:
-            stopped_by = runner.run(_capture(listen, to, target))
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-                error.filename = "stdout" if file == "-" else file
-            raise
+        kept = _Kept(target, "stdout" if file == "-" else file)
+        stopped_by = runner.run(_capture(listen, to, kept))
+    if kept.failed is not None:
+        raise typer.Exit(1)
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
 
-async def _capture(listen: str, to: str, target: BinaryIO | FileIO) -> signal.Signals:
-    """Record until a signal arrives; return the signal. Raises what writing to the file raises."""
+class _Kept:
+    """Writes the file of a recording. A regular file that cannot be written any more keeps all whole packets.
+
+    Args:
+        file: the file, at its beginning.
+        name: its name in messages.
+    """
+
+    def __init__(self, file: BinaryIO | FileIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._regular = isinstance(file, FileIO) and Path(name).is_file()
+        self._whole = 0
+        self.ready = sys.stderr if file is sys.stdout.buffer else sys.stdout
+        "Where the address is printed."
+        self.failed: OSError | None = None
+        "Why nothing is recorded any more."
+
+    def write(self, data: bytes) -> None:
+        """Write whole packets. Raises OSError if the first write fails, or any to what is not a regular file."""
+        if self.failed is not None:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+            self._file.flush()
+            self._whole += len(data)
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        if not (self._regular and self._whole):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                error.filename = self._name
+            raise error
+        self.failed = error
+        with suppress(OSError):
+            self._file.truncate(self._whole)
+        _report(f"{self._name}: {error.strerror}: recording has ended, and connections are still relayed")
+
+
+async def _capture(listen: str, to: str, kept: _Kept) -> signal.Signals:
+    """Record until a signal arrives; return the signal. Raises as ``_Kept.write``."""
     import afflux
     from afflux.capture.proxy import RecordingProxy
     from afflux.capture.recording import Recording
 
-    def write(data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[target.write(view) :]
-        target.flush()
-
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
-    recording = Recording(write, f"afflux {afflux.__version__}")
+    recording = Recording(kept.write, f"afflux {afflux.__version__}")
     async with RecordingProxy(listen, to, recording, report=_report) as proxy:
-        ready = sys.stderr if target is sys.stdout.buffer else sys.stdout
-        ready.write(f"ready {proxy.uri}\n")
-        ready.flush()
+        kept.ready.write(f"ready {proxy.uri}\n")
+        kept.ready.flush()
         ends: set[asyncio.Future[object]] = {stopped, proxy.failed}  # type: ignore[arg-type]  # of other results
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if proxy.failed.done():
             proxy.failed.result()
         without = f"; without a connection to the server: {proxy.unconnected}" if proxy.unconnected else ""
-        _report(f"connections recorded: {proxy.connections}{without}")
+        what = "recorded" if kept.failed is None else "relayed"
+        _report(f"connections {what}: {proxy.connections}{without}")
         return await stopped
 
 

@@ -49,9 +49,10 @@ OverlapOption = Annotated[
 "The option of the overlap policy."
 
 MAGIC = tuple(
-    bytes.fromhex(start) for start in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a", "1f8b08", "28b52ffd")
-)
-"First bytes of pcap and pcapng files, and of files compressed with gzip or zstd."
+    bytes.fromhex(start)
+    for start in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a", "1f8b08", "28b52ffd", "fd377a585a00")
+) + tuple(b"BZh%d1AY&SY" % level for level in range(1, 10))
+"First bytes of pcap and pcapng files, and of files compressed with gzip, zstd, xz or bzip2."
 
 _CHUNK = 0x4_0000
 "Bytes of the file in one batch: a record takes a hundred times as much memory as the smallest frame."

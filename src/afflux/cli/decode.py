@@ -332,7 +332,7 @@ def capture_of(name: str) -> BinaryIO | None:
 
 def begins_capture(file: BinaryIO) -> bool:
     """Return whether a file begins like a capture; reads nothing."""
-    return isinstance(file, io.BufferedReader) and file.peek(4)[:4].startswith(MAGIC)
+    return isinstance(file, io.BufferedReader) and file.peek(10).startswith(MAGIC)
 
 
 def refuse_captures(file: BinaryIO) -> None:
@@ -345,16 +345,15 @@ def refuse_captures(file: BinaryIO) -> None:
 
 
 def _refuse_others(name: str, file: BinaryIO) -> None:
-    """Raise CaptureError for a file without content, compressed in a way that is not read, or with the name of a
-    capture."""
+    """Raise CaptureError for a file without content, or with the name of a capture."""
     try:
         from afflux.capture.errors import CaptureError
-        from afflux.capture.source import named_as_capture, no_capture, other_compression
+        from afflux.capture.source import named_as_capture, no_capture
     except MissingExtra:  # a dump needs no extra
         return
     if isinstance(file, io.BufferedReader):
         start = file.peek(10)[:10]
-        if not start or other_compression(start) is not None or named_as_capture(name):
+        if not start or named_as_capture(name):
             raise CaptureError(f"{'standard input' if name == '-' else name}: {no_capture(start)}")
 
 

@@ -114,11 +114,9 @@ def inspect(
 
 def _report(source: Source, out: str, files: list[str], absent: frozenset[str]) -> None:
     """Write a report, and its size to stderr."""
-    from afflux.capture.report import write
+    from afflux.capture.report import title_of, write
 
-    names = ", ".join(Path(name).name or name for name in files[:3])
-    title = f"{names} and {len(files) - 3} more" if len(files) > 3 else names
-    size = write(source, out, title=title, absent=absent)
+    size = write(source, out, title=title_of(files), absent=absent)
     typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
 
 

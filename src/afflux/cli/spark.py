@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from glob import glob
@@ -17,7 +17,8 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
-from afflux.cli.inputs import duration, existing, new_directory
+from afflux.cli.inputs import above_0, duration, existing, new_directory
+from afflux.cli.selecting import filter_of
 
 __all__ = ["spark"]
 
@@ -78,12 +79,10 @@ def tail(
     """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
     continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
     SIGTERM stop it after the running batch, a second one at once."""
-    given = _pairs(options, "--option") | {"uri": uri}
-    for name, value in (("route", route), ("requestData", data), ("maxRowsPerBatch", max_rows)):
-        if value is not None:
-            given[name] = str(value)
+    named = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
+    given = _source_options(options, named | {"maxRowsPerBatch": ("--max-rows", max_rows)})
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
-    columns = _text(schema)
+    columns = _columns(schema)
     every_s = duration(every)
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
@@ -148,8 +147,11 @@ def decode(
         typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
     ] = None,
     index_dir: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a report about the tables to this file.")
     ] = None,
     master: Annotated[
         str,
@@ -165,39 +167,72 @@ def decode(
     from afflux.capture.errors import CaptureError
     from afflux.spark.decodecommand import Asked, run
 
+    out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
-    new_directory(out, "--out")
+    target = new_directory(out, "--out").absolute()
+    if html is not None and target in html.absolute().parents:
+        usage("--html: the report cannot be inside --out, which has tables only")
+    if where is not None:
+        filter_of(where, table=True)
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
+    given |= {"stallSeconds": str(above_0(stall, "--stall"))}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}
     asked = Asked(
         paths=paths,
         out=out,
         tables=tables,
-        options={name: value for name, value in given.items() if value} | {"stallSeconds": str(duration(stall))},
+        options={name: value for name, value in given.items() if value}
+        | {"stallSeconds": str(above_0(stall, "--stall"))},
         partition_by=partition_by or (),
-        index_dir=index_dir,
+        index_dir=Path(index_dir) if index_dir else None,
+        html=html,
         master=master,
         conf=_pairs(conf, "--conf"),
     )
     typer.echo(json.dumps(run(asked, _View().say)))
 
 
+def _local(text: str, option: str) -> str:
+    """Return a path without ``file://``. Exits with a usage error for that of an object store."""
+    from afflux.capture.errors import CaptureError
+    from afflux.capture.places import local
+
+    try:
+        return local(text)
+    except CaptureError as error:
+        usage(f"{option}: {error.message}")
+
+
 def _pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
             usage(f"{option} must be NAME=VALUE, not {text!r}")
+        if name.lower() in map(str.lower, pairs):
+            usage(f"{option} {name} is given twice")
         pairs[name] = value
     return pairs
 
 
-def _text(value: str | None) -> str | None:
-    """Return a value, or the content of the file that ``@FILE`` names."""
-    if value is None or not value.startswith("@"):
-        return value
-    return existing(value[1:]).read_text()
+def _source_options(options: Sequence[str] | None, named: Mapping[str, tuple[str, object]]) -> dict[str, str]:
+    """Return the options of the source: those of ``-O``, and those that have an option or argument of their own."""
+    given = _pairs(options, "--option")
+    for name, (spelled, value) in named.items():
+        if value is not None and name.lower() in map(str.lower, given):
+            usage(f"-O {name} and {spelled} exclude each other")
+    return given | {name: str(value) for name, (_, value) in named.items() if value is not None}
+
+
+def _columns(schema: str | None) -> str | None:
+    """Return the value of ``--schema``, or the content of the file that ``@FILE`` names."""
+    if schema is None or not schema.startswith("@"):
+        return schema
+    try:
+        return existing(schema[1:], option="--schema").read_text("utf-8")
+    except UnicodeDecodeError as error:
+        usage(f"--schema: {schema[1:]!r} is not UTF-8 text (byte {error.start})")
 
 
 class _View:

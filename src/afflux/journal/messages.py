@@ -138,5 +138,5 @@ class Entry:
             )
         except Malformed:
             raise
-        except (KeyError, ValueError) as error:
-            raise Malformed(f"it has no header {_BLOCK} of a journal ({error})") from None
+        except (KeyError, ValueError):
+            raise Malformed(f"it has no valid header {_BLOCK} of a journal") from None

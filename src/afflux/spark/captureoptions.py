@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from afflux.capture.places import local
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES
 from afflux.capture.tables import STALL
@@ -25,7 +26,7 @@ _MOST_SECONDS = 86_400
 def _paths(name: str, value: str) -> tuple[str, ...]:
     """Return the paths: what ``load`` gets, one text or a list as JSON."""
     found = json.loads(value) if name == "paths" else [value]
-    return tuple(str(one).removeprefix("file://") for one in found)
+    return tuple(local(str(one)) for one in found)
 
 
 def _names(name: str, value: str) -> tuple[str, ...]:
@@ -153,4 +154,4 @@ class CaptureOptions:
     @property
     def index_place(self) -> Path | None:
         """The directory for indexes."""
-        return None if self.index_dir is None else Path(self.index_dir)
+        return None if self.index_dir is None else Path(local(self.index_dir))

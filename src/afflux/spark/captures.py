@@ -159,7 +159,8 @@ class CaptureStreamReader(DataSourceStreamReader):
             if there[name] != taken[name]:
                 raise Invalid(
                     f"{self._directory / name} had {taken[name][0]} bytes when its rows were read, and now has "
-                    f"{there[name][0]}: raise settleSeconds, or move files here when they are complete",
+                    f"{there[name][0]}: move it away to go on, and raise settleSeconds, or move files here when they "
+                    "are complete",
                     rule="changed",
                 )
         settled = time.time() - self._reading.options.settle_seconds

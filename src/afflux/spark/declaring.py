@@ -117,7 +117,7 @@ def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
     if "uri" not in values and values.get("streams"):
         values["uri"] = ""
     if "uri" not in values:
-        hint = "" if given else "; in SQL, declare no columns: Spark then passes no options"
+        hint = "" if of_user(given) else "; in SQL, write OPTIONS and no columns: with columns, Spark passes no options"
         raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
     return values
 
@@ -155,6 +155,8 @@ def reference(options: type[Any]) -> str:
 def of_user(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options without those of Spark's catalog: it passes the properties of a table that was created in SQL,
     its owner and provider for example, and the user's options once more with a prefix."""
+    if given.keys() == {"owner"}:  # all that it passes for a table without OPTIONS
+        return {}
     if not any(name.lower() == "provider" for name in given):
         return given
     prefix = "option."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from afflux.capture.output import write_tables
+from afflux.capture.report import ready, title_of, write
 from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
 from afflux.spark.captureoptions import CaptureOptions
@@ -33,24 +34,32 @@ class Asked:
     'Options of ``format("afflux-capture")``.'
     partition_by: Sequence[str]
     index_dir: Path | None
+    html: Path | None
+    "The file of a report about the tables."
     master: str
     conf: Mapping[str, str]
 
 
 def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
-    """Decode, and return the result of the command.
+    """Decode, write the report, and return the result of the command.
 
     Raises:
         OptionError: an option is invalid.
         CaptureError, OutputRefused, DecodeFailed, OSError: see ``capturejob.decode``.
+        MissingExtra: a report was asked for, and the extra ``report`` is missing.
     """
     decoding = _decoding(asked)
+    if asked.html is not None:
+        ready(asked.html)
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, _interrupted)
     if asked.master == HERE:
         rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by, report=report)
     else:
         rows = _with_spark(asked, decoding, report)
+    if asked.html is not None:
+        size = write(asked.out, asked.html, title=title_of(asked.paths))
+        report(f"report written: {asked.html}, {size:,} bytes")
     return {"out": asked.out, "rows": rows, "seconds": round(time.monotonic() - begun, 1)}
 
 

@@ -47,6 +47,7 @@ _MAX_RECONNECT_MS = 7 * 24 * 3_600_000
 
 _MEMBERS = {"uri": "uri", "route": "route", "requestData": "request_data"}
 "The members of a stream in the option ``streams``, and the fields of the same names."
+_SHARD = re.compile(r"0|[1-9][0-9]{0,4}")
 _NAME = re.compile(r"(?=.*[A-Za-z_])[A-Za-z0-9_.-]{1,64}")
 
 StartingOffsets = Literal["earliest", "latest"] | dict[int, int]
@@ -95,7 +96,7 @@ def _offsets(name: str, value: str) -> StartingOffsets | dict[str, StartingOffse
         return cast(StartingOffsets, value.lower())
     explained = f'option {name} must be earliest, latest or JSON such as {{"0": 1000}}'
     try:
-        named = json.loads(value)
+        named = json.loads(value, object_pairs_hook=_no_repeats)
     except ValueError:
         raise OptionError(f"{explained}, not {value!r}") from None
     if not isinstance(named, dict) or not named:
@@ -111,7 +112,7 @@ def _offsets(name: str, value: str) -> StartingOffsets | dict[str, StartingOffse
 def _by_shard(named: dict[str, Any], explained: str) -> dict[int, int]:
     offsets: dict[int, int] = {}
     for shard, offset in named.items():
-        if not (shard.isascii() and shard.isdigit() and len(shard) <= 5) or int(shard) > MAX_SHARD:
+        if _SHARD.fullmatch(shard) is None or int(shard) > MAX_SHARD:
             raise OptionError(f"{explained}: {shard!r} is not a shard, a number up to {MAX_SHARD}")
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= _MAX_COUNT:
             raise OptionError(f"{explained}: {offset!r} is not an offset, a whole number of 0 or more")
@@ -331,7 +332,7 @@ class Options:
             OptionError: an option is unknown (the text suggests the nearest name), missing, or has an invalid value.
         """
         options = cls(**values_of(cls, given))
-        if options.starting_timestamp is not None and options.starting_offsets != EARLIEST:
+        if options.starting_timestamp is not None and "startingoffsets" in map(str.lower, given):
             raise OptionError("startingTimestamp and startingOffsets exclude each other")
         if options.metadata_columns and options.format == "raw":
             raise OptionError("metadataColumns requires another format; format=raw has these columns by default")

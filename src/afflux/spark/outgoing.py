@@ -6,7 +6,8 @@ The rows of ``raw`` have the columns ``data`` (BINARY or STRING) and optionally 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import Invalid
@@ -26,6 +27,8 @@ BLOCK_BYTES = 0x2_0000
 "Bytes of rows in a block: 128 KiB."
 LIST_ROWS = 256
 "Rows that are converted to payloads at a time."
+_UNSTORED = re.compile(r"(?:^|[<:,])(interval|time|variant|geometry|geography)(?=$|[ (>,])")
+"A type that Parquet lacks or that would return as another one. The name of a field is followed by a colon."
 _RAW = {"data": ("binary", "string"), "metadata": ("binary",)}
 
 
@@ -38,6 +41,8 @@ def check_schema(options: SinkOptions, columns: Iterable[tuple[str, str]]) -> No
     types = dict(columns)
     if options.order_by is not None and options.order_by not in types:
         raise Invalid(f"orderBy={options.order_by}: the columns are {', '.join(types)}", rule="orderBy")
+    if options.format == "columns":
+        _check_columns(types)
     if options.format != "raw":
         return
     hint = "format=json sends all columns as JSON"
@@ -54,6 +59,17 @@ def check_schema(options: SinkOptions, columns: Iterable[tuple[str, str]]) -> No
     for name in types:
         if name not in _RAW and name != options.order_by:
             raise Invalid(f"format=raw sends data and metadata, not column {name}: {hint}", rule="schema")
+
+
+def _check_columns(types: Mapping[str, str]) -> None:
+    for name, kind in types.items():
+        if name.lower() in ("query", "batch"):
+            raise Invalid(
+                f"column {name}: the folders of the table have a column of that name; rename it", rule="schema"
+            )
+        if found := _UNSTORED.search(kind):
+            text = f"column {name}: format=columns cannot store the type {found[1].upper()}; cast it, for example"
+            raise Invalid(f"{text} to STRING", rule="schema")
 
 
 def blocks(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:

@@ -22,7 +22,7 @@ from afflux.core.errors import Invalid
 from afflux.spark.arrow import TIMES
 from afflux.spark.columns import struct_of
 from afflux.spark.times import Zone
-from afflux.spark.values import Fits, Misfit, Number, check_type
+from afflux.spark.values import Fits, Misfit, Number, check_type, is_record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -342,7 +342,7 @@ def _check_nullable(name: str, field: pa.Field) -> None:
     if not field.nullable:
         raise Invalid(f"column {name} is NOT NULL, but an item may lack it: declare it nullable", rule="schema")
     wanted = field.type
-    if t.is_struct(wanted):
+    if is_record(wanted):
         for each in wanted:
             _check_nullable(f"{name}.{each.name}", each)
     elif t.is_list(wanted):

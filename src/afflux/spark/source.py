@@ -308,11 +308,12 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         self._acknowledger.commit(offsets_of(end, self._source))
 
     def _first(self, limit: ReadLimit | None) -> dict[str, Any]:
-        """Return the end of the first batch of a query, with its begin."""
+        """Return the end of the first batch of a query, with its begin. With ``acknowledgeAs`` the batch is empty: it
+        logs the owner, so that no item is read before the servers have accepted it."""
         states = self._first_states()
         self._checked = True
         begin = self._drivers.start_of(states)
-        ends = self._ends(begin, states, limit)
+        ends = self._ends(begin, states, ReadMaxRows(0) if self.options.acknowledge_as is not None else limit)
         return self._acknowledger.end(to_json(ends, self._source, begin), begin, ends, states)
 
     def _after(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:

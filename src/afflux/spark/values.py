@@ -28,13 +28,15 @@ from afflux.spark.times import MAX_SECONDS, Zone, date_of, local_timestamp_of, t
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fit", "Fits", "Misfit", "Number", "base64_of", "check_type", "decimal_of", "single_of"]
+__all__ = ["Fit", "Fits", "Misfit", "Number", "base64_of", "check_type", "decimal_of", "is_record", "single_of"]
 
 Fit = Callable[[Any], Any]
 "Returns the value as Arrow accepts it, or raises Misfit."
 
 INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 "The bits of Spark's integer types, by Arrow's name."
+_SPECIAL = {b"variant", b"geometry", b"geography"}
+"Metadata of a field by which Spark marks a struct that is another type. A comment of a field is metadata, too."
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _EXACT = Context(prec=80)
 _BASE64 = re.compile(
@@ -161,13 +163,20 @@ def check_type(name: str, wanted: pa.DataType, *, text_keys: bool) -> None:
             raise Invalid(f"column {name}: keys of a JSON object are text, so its MAP needs STRING keys", rule="schema")
         check_type(name, wanted.key_type, text_keys=text_keys)
         return check_type(name, wanted.item_type, text_keys=text_keys)
-    if t.is_struct(wanted) and not any(field.metadata for field in wanted):
+    if is_record(wanted):
         for field in wanted:
             check_type(f"{name}.{field.name}", field.type, text_keys=text_keys)
         return None
     if not (t.is_timestamp(wanted) or t.is_decimal(wanted) or str(wanted) in {*_LEAVES, *INTEGERS}):
         raise Invalid(f"column {name}: {wanted} is unsupported; read a STRING, and convert it in Spark", rule="schema")
     return None
+
+
+def is_record(wanted: pa.DataType) -> bool:
+    """Whether a type is a STRUCT of columns. VARIANT, GEOMETRY and GEOGRAPHY are structs in Arrow, too."""
+    import pyarrow.types as t
+
+    return t.is_struct(wanted) and not any(_SPECIAL & (field.metadata or {}).keys() for field in wanted)
 
 
 def _pairs(value: Any) -> Any:
@@ -290,7 +299,9 @@ def _binary(value: Any) -> bytes:
 def base64_of(text: str) -> bytes | None:
     """Return the bytes of base64 with padding, whose groups of four may have spaces between them; None if malformed."""
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        data = binascii.a2b_base64(text, strict_mode=True)
+        # a2b_base64 accepts padding after a group of four that is complete
+        return None if text.endswith("=") and len(text.rstrip("=")) % 4 == 0 else data
     except ValueError:
         if _BASE64.fullmatch(text) is None:
             return None

@@ -1,12 +1,13 @@
 """Write a report about a capture: one HTML page that loads nothing, from the tables of ``afflux.capture.analyze``.
 
-``write`` reads the tables in bounded memory (summary.py, details.py), draws the plots (plots.py) and writes the page
-(page.py). Bounds are in bounds.py. Needs the extra ``report``. Does not decode captures.
+``ready`` refuses a report that cannot be written. ``write`` reads the tables in bounded memory (summary.py,
+details.py), draws the plots (plots.py) and writes the page (page.py). Bounds are in bounds.py. Needs the extra
+``report``. Does not decode captures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from errno import ENOENT
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from afflux.capture.report.bundle import check
 from afflux.capture.report.source import Source
 from afflux.replacing import replace_file
 
-__all__ = ["Bounds", "Source", "write"]
+__all__ = ["Bounds", "Source", "ready", "title_of", "write"]
 
 _START: Final = 256
 "Bytes of an existing file that show whether it is a page."
@@ -49,27 +50,39 @@ def write(
         OutputRefused: ``out`` exists and is not HTML, such as a capture.
         OSError: the file cannot be written.
     """
-    check()
+    target = ready(out)
     from afflux.capture.report.collected import collect
     from afflux.capture.report.page import page
 
     bounds = bounds or Bounds()
-    target = Path(out)
-    _check(target)
     made = page(collect(source, bounds, frozenset(absent)), title, bounds).encode("utf-8", "replace")
     replace_file(target, made)
     return len(made)
 
 
-def _check(target: Path) -> None:
-    """Raise OutputRefused if a file is none that a report may replace, OSError if it cannot be written."""
+def title_of(names: Sequence[str]) -> str:
+    """Return a title of the report about files or directories: the names of up to three."""
+    first = ", ".join(Path(name).name or name for name in names[:3])
+    return f"{first} and {len(names) - 3} more" if len(names) > 3 else first
+
+
+def ready(out: str | Path) -> Path:
+    """Return the path of a report that can be written.
+
+    Raises:
+        MissingExtra, OutputRefused: see ``write``.
+        FileNotFoundError: the directory of ``out`` does not exist.
+    """
+    check()
+    target = Path(out)
     if not target.parent.is_dir():
         raise FileNotFoundError(ENOENT, f"there is no directory {target.parent}", str(target))
     if not target.exists():
-        return
+        return target
     if not target.is_file():
         raise OutputRefused(f"{target} is not a file: choose another name for the report", rule="output")
     with target.open("rb") as file:
         start = file.read(_START).lstrip().lower()
     if start and not start.startswith((b"<!doctype html", b"<html")):
         raise OutputRefused(f"{target} exists and is not HTML: choose another name for the report", rule="output")
+    return target

@@ -169,7 +169,7 @@
   const show = (ladder) => {
     const shown = ladder.rows.filter((row) => row[0] === "o").reduce((sum, row) => sum - row[1], ladder.frames);
     const start = new Date(ladder.start / 1000).toISOString().slice(11, 23);
-    const words = `${count(shown)} of ${count(ladder.frames)} frames. Seconds since ${start} UTC. Thick arrows are several frames. ` +
+    const words = `Stream ${ladder.stream}${ladder.route ? ` ${ladder.route}` : ""} of ${ladder.conn}: ${count(shown)} of ${count(ladder.frames)} frames. Seconds since ${start} UTC. Thick arrows are several frames. ` +
       "Between two events of credit, the credit left is interpolated.";
     const parts = [];
     for (let from = 0; from < ladder.rows.length; from += PART) parts.push(new Drawing(ladder, from).draw());
