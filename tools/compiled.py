@@ -2,9 +2,9 @@
 
 Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
 ``AFFLUX_MYPYC=1``; ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 by default. The source is copied and not
-modified: the frame codecs are written to files of the copy, and all modules of the inner rings except those of
-``INTERPRETED`` are compiled together, so that they call each other directly. Requires only mypy and
-setuptools.
+modified: the frame codecs are written to files of the copy, the classes of payloads are opened to applications in it,
+and all modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other
+directly. Requires only mypy and setuptools.
 
 A new package in these rings is found automatically. A module that mypyc cannot compile stays interpreted, with a line
 on stderr; tests/test_build.py then requires a row in ``INTERPRETED``.
@@ -50,7 +50,6 @@ INTERPRETED = {
     "*/states": "the tables",
     "*/tables": "the tables",
     "protocols/family/lease": "applications inherit from the policies",
-    "protocols/limit/messages": "payloads: mypyc refuses slots in a class that inherits from an interpreted one",
     "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
     "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not support",
@@ -62,29 +61,12 @@ INTERPRETED = {
     "protocols/rsocket/staging": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/snapshot": "runs once per stored session",
     "protocols/rsocket_draft/fields": "generates source when a frame is declared",
-    "protocols/rsocket_draft/payload": "applications put bytearrays and memoryviews into it, as into core/payload",
     "protocols/rsocket_draft/strategies": "inherits from the policies of family/lease, which are not compiled",
 }
 "Modules that stay interpreted, each with the reason; ``*`` is any package."
 
-OPEN = {"core/payload.py": {"data: bytes": "data: Any", "metadata: bytes | None": "metadata: Any"}}
-"""Modules whose classes interpreted ones inherit from, with declarations that are replaced in the copy: applications put
-bytearrays and memoryviews into payloads, which mypyc refuses as bytes."""
-
-OPENED = "\n@mypyc_attr(allow_interpreted_subclasses=True)\nclass "
-_ATTRIBUTE = """from typing import TYPE_CHECKING, Any
-if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr
-"""
-_KEPT_BEFORE = "    def __init__("
-_KEPT = """    @classmethod
-    def __init_subclass__(cls, **more: Any) -> None:
-        slots = [vars(base).get("__slots__", "__dict__") for base in cls.__mro__ if not hasattr(base, "__mypyc_attrs__") or issubclass(base, cls) or base is cls]
-        setattr(cls, "__mypyc_attrs__", (*getattr(cls, "__mypyc_attrs__"), *[name for one in slots for name in ((one,) if isinstance(one, str) else one)]))
-
-"""
-"Added to the first class: copies of an interpreted subclass keep what the subclass adds."
-"Imported where classes are open: mypyc reads the decorator and does not call it."
+OPEN = ("core/payload", "protocols/limit/messages", "protocols/rsocket_draft/payload")
+"Modules of payloads: applications inherit from the classes, and put bytearrays and memoryviews into them."
 
 REFUSED = re.compile(r"^(afflux/\S+\.py):\d+: error: (.*)", re.MULTILINE)
 "The message of mypyc for a module that it cannot compile."
@@ -102,19 +84,6 @@ def reason_of(path: Path) -> str | None:
     return next((reason for pattern, reason in INTERPRETED.items() if name.match(pattern)), None)
 
 
-def open_classes(source: Path) -> None:
-    """Rewrite the modules of ``OPEN`` in a copy of the source: other classes may inherit from theirs."""
-    for name, replaced in OPEN.items():
-        path = source / "afflux" / name
-        text = path.read_text(encoding="utf-8").replace("\nclass ", OPENED)
-        for before, after in replaced.items():
-            text = text.replace(before, after)
-        text = re.sub(r"^    __slots__ = .*\n", "", text, flags=re.MULTILINE)
-        text = text.replace(_KEPT_BEFORE, _KEPT + _KEPT_BEFORE, 1)
-        start = "from __future__ import annotations\n"
-        path.write_text(text.replace(start, start + _ATTRIBUTE), encoding="utf-8")
-
-
 def write_codecs(source: Path, folder: Path) -> None:
     """Write the frame codecs to a copy of the source for the compiler, and to the folder for the wheel."""
     sys.path.insert(0, str(source))
@@ -130,13 +99,21 @@ def write_codecs(source: Path, folder: Path) -> None:
             (place / beside).write_text(codecs_module(frames), encoding="utf-8")
 
 
+def open_classes(source: Path, _: Path) -> None:
+    """Rewrite the modules of ``OPEN`` in the copy: mypyc refuses such classes and such data unless they declare it."""
+    declared = "@mypyc_attr(allow_interpreted_subclasses=True)\nclass "  # mypyc reads the decorator and does not call it
+    imports = "from typing import TYPE_CHECKING, Any\nif TYPE_CHECKING:\n    from mypy_extensions import mypyc_attr"
+    for name in OPEN:
+        path = source / "afflux" / f"{name}.py"
+        text = path.read_text(encoding="utf-8").replace("\nclass ", f"\n{declared}")
+        text = re.sub(r"\b(data|metadata): bytes(?: \| None)?", r"\1: Any", text)
+        path.write_text(text.replace("import annotations\n", f"import annotations\n{imports}\n", 1), encoding="utf-8")
+
+
 def compile_in(source: Path, folder: Path, *refused: str) -> None:
     """Compile the modules in a copy of the source, except those refused; write the extensions to the folder."""
     from mypyc.build import mypycify
     from setuptools import setup
-
-    if not refused:
-        open_classes(source)
 
     os.chdir(source)
     files = [file for file in compiled(source) if file not in refused]
@@ -183,7 +160,7 @@ def run(step: str, *words: str) -> str | None:
     return done.stdout + done.stderr if done.returncode else None
 
 
-STEPS = {"writing the codecs": write_codecs, "compiling": compile_in}
+STEPS = {"writing the codecs": write_codecs, "opening classes": open_classes, "compiling": compile_in}
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
