@@ -6,9 +6,11 @@ AFFLUX_EXPECT_COMPILED=1: then this file proves that it is in use, and otherwise
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -176,6 +178,19 @@ def test_what_stays_interpreted_exists_and_has_a_reason() -> None:
     for pattern, reason in tool().INTERPRETED.items():
         assert list((ROOT / "src" / "afflux").rglob(f"{pattern}.py")), pattern
         assert reason
+
+
+def test_the_classes_of_payloads_are_opened_in_the_copy(tmp_path: Path) -> None:
+    """What applications derive from them, and put into them, is tested in core/test_payload_classes.py."""
+    shutil.copytree(ROOT / "src" / "afflux", tmp_path / "afflux", ignore=shutil.ignore_patterns("__pycache__"))
+    tool().open_classes(tmp_path, tmp_path)
+    for name in tool().OPEN:
+        text = (tmp_path / "afflux" / f"{name}.py").read_text(encoding="utf-8")
+        classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+        declared = "mypyc_attr(allow_interpreted_subclasses=True)"
+        assert [[ast.unparse(one) for one in node.decorator_list] for node in classes] == [[declared]] * len(classes)
+        assert not re.findall(r"data: bytes", text)
+        assert tool().reason_of(Path("afflux", f"{name}.py")) is None
 
 
 def test_a_new_package_is_found_and_its_declarations_are_not_compiled(tmp_path: Path) -> None:

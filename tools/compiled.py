@@ -101,7 +101,7 @@ def write_codecs(source: Path, folder: Path) -> None:
 
 def open_classes(source: Path, _: Path) -> None:
     """Rewrite the modules of ``OPEN`` in the copy: mypyc refuses such classes and such data unless they declare it."""
-    declared = "@mypyc_attr(allow_interpreted_subclasses=True)\nclass "  # mypyc reads the decorator and does not call it
+    declared = "@mypyc_attr(allow_interpreted_subclasses=True)\nclass "  # a declaration for mypyc: it is not called
     imports = "from typing import TYPE_CHECKING, Any\nif TYPE_CHECKING:\n    from mypy_extensions import mypyc_attr"
     for name in OPEN:
         path = source / "afflux" / f"{name}.py"
