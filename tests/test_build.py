@@ -7,8 +7,10 @@ AFFLUX_EXPECT_COMPILED=1: then this file proves that it is in use, and otherwise
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -21,6 +23,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 
@@ -28,6 +31,7 @@ import afflux
 from afflux.core import buffer
 from afflux.core.frame import Frame
 from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "compiled.md").read_text(encoding="utf-8")
@@ -243,6 +247,23 @@ def test_the_codecs_are_the_written_ones() -> None:
                 codec = frame.__mro__[1]
                 assert codec.__module__ == f"{name.rpartition('.')[0]}._codecs", frame
                 assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)
+
+
+@compiled_only
+def test_a_compiled_class_differs_as_the_page_states() -> None:
+    for kind in (afflux.Payload, ExtendedPayload):
+        assert get_type_hints(kind) == {}
+        assert not hasattr(kind, "__slots__")
+        assert not kind.__doc__
+    assert str(inspect.signature(afflux.Payload)) == "(data=b'', metadata=None)"
+    payload = afflux.Payload(b"d")
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del payload.data
+    for protocol in (0, 1):
+        with pytest.raises(TypeError, match="cannot pickle 'Payload' object"):
+            pickle.dumps(payload, protocol)
+    with pytest.raises(TypeError, match="str or None object expected; got int"):
+        ExtendedPayload(data_mime=3)  # type: ignore[arg-type]  # the mistake under test
 
 
 @compiled_only

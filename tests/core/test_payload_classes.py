@@ -78,9 +78,9 @@ def attributes(payload: Payload) -> dict[str, Any]:
     return {name: getattr(payload, name) for name in names if hasattr(payload, name)}
 
 
-def pickled(payload: Payload) -> Any:
+def pickled(protocol: int) -> Callable[[Payload], Any]:
     """The payload after a journey to another process."""
-    return pickle.loads(pickle.dumps(payload))
+    return lambda payload: pickle.loads(pickle.dumps(payload, protocol))
 
 
 PAYLOADS = [
@@ -98,7 +98,10 @@ PAYLOADS = [
 ]
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+COPIED = [copy.copy, copy.deepcopy, *map(pickled, range(2, pickle.HIGHEST_PROTOCOL + 1))]
+
+
+@pytest.mark.parametrize("copied", COPIED)
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: type(payload).__name__)
 def test_copies_keep_the_class_and_every_attribute(payload: Payload, copied: Callable[[Payload], Payload]) -> None:
     made = copied(payload)
