@@ -28,10 +28,18 @@ from afflux.transports.registry import TRANSPORTS
 def test_the_parts_of_an_address(
     uri: str, protocol: str, transport: str, host: str, port: int | None, path: str
 ) -> None:
-    address = parse(uri)
+    address = parse(uri, serving=True)
     parts = (address.protocol, address.transport, address.host, address.port, address.path)
     assert parts == (protocol, transport, host, port, path)
-    assert parse(str(address)) == address
+    assert parse(str(address), serving=True) == address
+
+
+def test_port_0_is_for_servers() -> None:
+    told = "^tcp://h:0 is for servers: port 0 gives one a free port, and a client names that port$"
+    with pytest.raises(afflux.AddressError, match=told):
+        afflux.connect("tcp://h:0")
+    with pytest.raises(afflux.AddressError, match=told):
+        afflux.sync.connect("tcp://h:0")
 
 
 def test_an_address_object_is_taken_as_it_is() -> None:
@@ -47,8 +55,8 @@ def test_options_are_read_and_written() -> None:
 
 
 def test_a_bound_address_keeps_the_rest() -> None:
-    assert str(parse("tcp://h:0?mtu=64").at(port=7000)) == "tcp://h:7000?mtu=64"
-    assert str(parse("tcp://h:0").at(host="::1", port=1)) == "tcp://[::1]:1"
+    assert str(parse("tcp://h:0?mtu=64", serving=True).at(port=7000)) == "tcp://h:7000?mtu=64"
+    assert str(parse("tcp://h:0", serving=True).at(host="::1", port=1)) == "tcp://[::1]:1"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,8 @@ CREDIT = 'credit= is a whole number of items, or "auto", not'
 MAPPING = "metadata must be bytes, an entry or several entries, not dict"
 CURSOR = "cursor= is an entry of afflux.journal, such as Read(first=500), not 5"
 
+PAYLOAD = "a payload is bytes, text or afflux.Payload, not"
+
 CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda peer: peer.request(b"", route=5), "route= is text, such as 'prices.eu', not 5"),
     (lambda peer: peer.request(b"", route=b"x"), "route= is text, such as 'prices.eu', not b'x'"),
@@ -181,6 +184,12 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 ASYNC = [
     (lambda peer: list(peer.stream()), 'ItemStream is asynchronous: write "async for", in an async function'),
     (lambda peer: list(peer.channel([])), 'Channel is asynchronous: write "async for", in an async function'),
+    (lambda peer: peer.stream(), 'ItemStream is not one answer, which can be awaited, but items: write "async for"'),
+    (lambda peer: peer.channel([]), 'Channel is not one answer, which can be awaited, but items: write "async for"'),
+    (
+        lambda peer: peer.request(peer.stream()),
+        f"{PAYLOAD} ItemStream: a method that yields several items is a stream or a channel",
+    ),
     (lambda peer: peer.close(drain="5"), "drain= is True, False or a number of seconds, not '5'"),
 ]
 
@@ -221,21 +230,73 @@ async def test_with_where_async_with_is_right() -> None:
                 pytest.fail(f"{name} was entered")
 
 
-def test_with_before_the_import_of_the_rest() -> None:
+async def test_mistakes_before_the_import_of_the_rest() -> None:
     from afflux.aio.starting import Starting
 
     starting = Starting("connect", lambda name: getattr(afflux, name), "tcp://h:1")
     with pytest.raises(TypeError, match=r'^Connecting is asynchronous: write "async with"'), starting:
         pytest.fail("it was entered")
+    for connecting in (starting, afflux.connect("tcp://h:1")):
+        with pytest.raises(TypeError, match=NO_ITEMS):
+            list(connecting)  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match=NO_ITEMS):
+            [_ async for _ in connecting]
 
 
-def test_a_code_is_no_text() -> None:
-    """The message would be lost: the first argument is the code on the wire."""
-    with pytest.raises(TypeError, match=r"is a code, not 'no such user': write message=…$"):
-        afflux.ApplicationError("no such user")  # type: ignore[arg-type]
-    assert afflux.ApplicationError(message="no such user").message == "no such user"
+NO_ITEMS = r'^a connection has no items: write "async with afflux\.connect\(…\) as peer", then "peer\.stream\(…\)"$'
 
 
-def test_a_lease() -> None:
-    with pytest.raises(TypeError, match=r"^a lease is a whole number of requests, and seconds, not "):
-        afflux.FixedLease("5", 1)  # type: ignore[arg-type]
+async def test_other_objects_that_need_async_with(tmp_path: Path) -> None:
+    from afflux.testing import Proxy
+
+    class Passing(afflux.Middleware):
+        async def request(self, call: Any, next: Any) -> Any:
+            return await next(call)
+
+    relaying = afflux.relay("tcp://h:1", journal=tmp_path / "j", listen="tcp://127.0.0.1:0")
+    async with afflux.serve(URI, Echo()) as server, afflux.connect(server.uri) as peer:
+        wrapped = afflux.wrap(peer, Passing())
+        for one in (Proxy("tcp://h:1"), relaying, wrapped):
+            told = f'^{type(one).__name__} is asynchronous: write "async with", in an async function$'
+            with pytest.raises(TypeError, match=told), one:
+                pytest.fail("it was entered")
+
+
+async def test_a_blocking_client_is_not_awaited() -> None:
+    blocks = r"of afflux\.sync blocks: {}, or connect with afflux\.connect in an async function$"
+
+    async def mistakes(uri: str) -> None:
+        with afflux.sync.connect(uri) as peer:
+            with pytest.raises(TypeError, match="^Peer " + blocks.format('omit "await"')):
+                await peer  # type: ignore[misc]
+            with pytest.raises(TypeError, match="^Peer " + blocks.format('write "with"')):
+                async with peer:  # type: ignore[attr-defined]
+                    pytest.fail("it was entered")
+            with pytest.raises(TypeError, match="^ItemStream " + blocks.format('write "for"')):
+                [_ async for _ in peer.stream()]  # type: ignore[attr-defined]
+            with pytest.raises(TypeError, match="^ItemStream " + blocks.format('write "with"')):
+                async with peer.stream():  # type: ignore[attr-defined]
+                    pytest.fail("it was entered")
+
+    async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server:
+        await asyncio.to_thread(asyncio.run, mistakes(server.uri))
+
+
+async def test_a_handler_may_return_the_items_of_another_stream() -> None:
+    """They cannot be awaited, and are not."""
+
+    class Passing:
+        async def stream(self, payload: afflux.Payload) -> Any:
+            return peer.stream(payload)
+
+        def channel(self, items: Any) -> Any:
+            return peer.stream(b"3")
+
+    class Three:
+        async def stream(self, payload: afflux.Payload) -> Any:
+            return [b"0", b"1", b"2"]
+
+    server, other = afflux.serve(URI, Three()), afflux.serve("mem://passing", Passing())
+    async with server, other, afflux.connect(URI) as peer, afflux.connect("mem://passing") as client:
+        assert [item.data async for item in client.stream()] == [b"0", b"1", b"2"]
+        assert [item.data async for item in client.channel([b"x"])] == [b"0", b"1", b"2"]

@@ -26,10 +26,10 @@ from afflux.aio.flow import DEFAULT_CREDIT
 from afflux.aio.server import OnSetup, Server, serve
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Error, LimitExceeded
-from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.protocols.registry import PROTOCOLS, named
 from afflux.transports.address import Address
+from afflux.transports.strangers import refused_message
 from afflux.transports.stream import BufferedTransport
 from afflux.transports.ws_rules import (
     MESSAGE_TOO_BIG,
@@ -46,6 +46,7 @@ from afflux.transports.ws_rules import (
 
 if TYPE_CHECKING:
     from afflux.aio.verbs import Extension
+    from afflux.core.entry import ProtocolEntry
     from afflux.protocols.rsocket.lease import LeasePolicy
     from afflux.transports.reading import Receiver
 
@@ -65,8 +66,7 @@ class App:
     def __init__(self, server: Server, protocol: str, path: str | None) -> None:
         self.server = server
         "The server with its connections and limits. It does not listen."
-        entry = PROTOCOLS[protocol]
-        self._framing, self._subprotocol = entry.framing, entry.subprotocol
+        self._entry = PROTOCOLS[protocol]
         self._path = path
 
     async def close(self, *, drain: bool | float = False) -> None:
@@ -95,7 +95,7 @@ class App:
             await _refuse(scope, send, 403, refused)
             return
         try:
-            subprotocol = chosen(self._subprotocol, scope.get("subprotocols") or ())
+            subprotocol = chosen(self._entry.subprotocol, scope.get("subprotocols") or ())
         except Refusal as refusal:
             await _refuse(scope, send, 400, str(refusal))
             return
@@ -106,7 +106,7 @@ class App:
         except LimitExceeded as refusal:
             await _refuse(scope, send, 503, refusal.message)
             return
-        bridge = _Bridge(scope, send, self._framing, self.server.limits)
+        bridge = _Bridge(scope, send, self._entry, self.server.limits)
         await bridge.run(receiver, receive, subprotocol)
 
     def _serves_path(self, scope: Scope) -> bool:
@@ -211,11 +211,11 @@ def _uri(scope: Scope) -> str:
 class _Bridge(BufferedTransport):
     """A WebSocket of the ASGI server as an asyncio transport."""
 
-    def __init__(self, scope: Scope, send: Send, framing: LengthPrefix | None, limits: Limits) -> None:
+    def __init__(self, scope: Scope, send: Send, entry: ProtocolEntry, limits: Limits) -> None:
         extra = {"peername": scope.get("client"), "asgi.scope": scope}
         super().__init__(high=limits.outbound_low_bytes, extra=extra)
         self._send = send
-        self._framing = framing
+        self._protocol, self._framing = entry.name, entry.framing
         self._limits = limits
         self._ended = asyncio.Event()
         self._error: Exception | None = None
@@ -338,6 +338,9 @@ class _Bridge(BufferedTransport):
         name = "first_frame_bytes" if self._first else "frame_bytes"
         if message is None:
             self._fail(UNSUPPORTED_DATA, text_message())
+        elif self._first and (refused := refused_message(message, self._protocol)) is not None:
+            reason, error = refused
+            self._fail(POLICY, error, reason)
         elif (size := len(message) + (0 if self._framing is None else self._framing.own)) > getattr(self._limits, name):
             self._fail(MESSAGE_TOO_BIG, limited(name, self._limits, size))
         else:
@@ -373,11 +376,12 @@ class _Bridge(BufferedTransport):
             self.protocol.eof_received()
         self._ended.set()
 
-    def _fail(self, code: int, error: Error) -> None:
-        """Close with an error, because the client broke a rule."""
+    def _fail(self, code: int, error: Error, reason: str | None = None) -> None:
+        """Close with an error, because the client broke a rule. ``reason``: what the client is told, if not the text of
+        the error."""
         self._deliver()
         self._error = error
-        self._close = (code, error.message)
+        self._close = (code, error.message if reason is None else reason)
         self.closing = self._finishing = True
         self._drop()
         self._outbound.set()

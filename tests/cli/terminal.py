@@ -22,15 +22,23 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]")
 
 
 class Terminal:
-    """``afflux`` with a controlling terminal: what is typed arrives as from a keyboard, Ctrl-C included."""
+    """``afflux``, or another program, with a controlling terminal: what is typed arrives as from a keyboard, Ctrl-C
+    included."""
 
-    def __init__(self, words: Sequence[str], *, env: Mapping[str, str] | None = None, columns: int = 80) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        columns: int = 80,
+        program: Sequence[str] = (sys.executable, "-m", "afflux"),
+    ) -> None:
         # The terminal does not answer questions about the cursor.
         environment = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})}
         self._pid, self._terminal = pty.fork()
         if self._pid == 0:
             ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            os.execvpe(sys.executable, [sys.executable, "-m", "afflux", *words], environment)
+            os.execvpe(program[0], [*program, *words], environment)
         self._code: int | None = None
         self.shown = ""
         "What the terminal has shown, without control sequences."

@@ -347,7 +347,7 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
         (["--stream", "--credit", "1,much"], "invalid --credit 'much': expected a number of items"),
         (["--stream", "--credit", "0"], "invalid --credit '0'"),
         (["--stream", "--credit", ",".join(["1"] * 65)], "--credit accepts at most 64 values, not 65"),
-        (["--rate", "0"], "invalid rate 0.0: expected 0.001 to 10,000,000 per second"),
+        (["--rate", "0"], "invalid --rate 0.0: expected 0.001 to 10,000,000 per second"),
         (["-D", "soon"], "invalid --duration 'soon'"),
         (["-D", "0"], "--duration must be longer than 0"),
         (["-n", "0"], "-n"),

@@ -1,4 +1,4 @@
-"""Shell completion: typer's script asks ``afflux`` for commands, options and values. A real bash runs it."""
+"""Shell completion: typer's script asks ``afflux`` for commands, options and values. Real shells run it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from afflux.cli.completing import addresses, protocols
 from afflux.cli.output import End, Format
 from afflux.protocols.registry import PROTOCOLS
 from tests.cli.forking import Process
+from tests.cli.terminal import Terminal
 
 
 def completed(line: str, shell: str = "bash") -> set[str]:
@@ -63,6 +64,56 @@ def test_addresses_have_every_protocol() -> None:
     assert not [each for each in addresses("") if "mem" in each]
 
 
+def completing(folder: Path) -> dict[str, str]:
+    """Put a command ``afflux`` into a folder that only completes, and prints the words with which it is run; return the
+    environment with it."""
+    command = folder / "afflux"
+    command.write_text(
+        f"""#!/bin/sh
+[ "$_AFFLUX_COMPLETE" ] || {{ echo "ran: $*"; exit; }}
+exec {sys.executable} -m afflux
+"""
+    )
+    command.chmod(0o755)
+    return os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+
+
+LINES = [
+    ("do", "doctor"),
+    ("serve jmux+tc", "serve jmux+tcp://"),
+    ("decode captu", "decode captured.pcapng"),
+]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh: apt-get install zsh")
+def test_zsh_completes_with_the_script(tmp_path: Path) -> None:
+    env = completing(tmp_path)
+    (tmp_path / "captured.pcapng").touch()
+    with Terminal(["-f"], program=["zsh"], env=env, columns=200) as zsh:
+        zsh.type(f"cd {tmp_path}; autoload -U compinit; compinit -u; PS1='%%' ; setopt no_auto_list\r")
+        zsh.type('eval "$(_AFFLUX_COMPLETE=source_zsh afflux)"; echo rea""dy\r')
+        zsh.until("ready")
+        for typed, ran in LINES:
+            zsh.type(f"afflux {typed}\t\r")
+            zsh.until(f"ran: {ran}")
+        zsh.type("exit\r")
+        assert zsh.end()[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish: apt-get install fish")
+def test_fish_completes_with_the_script(tmp_path: Path) -> None:
+    env = completing(tmp_path)
+    (tmp_path / "captured.pcapng").touch()
+    asked = "; ".join(f'complete -C "afflux {typed}"' for typed, _ in LINES)
+    script = f"_AFFLUX_COMPLETE=source_fish afflux | source; {asked}"
+    ran = subprocess.run(
+        ["fish", "--no-config", "-c", script], capture_output=True, text=True, timeout=120, env=env, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    offered = [line.partition("\t")[0] for line in ran.stdout.splitlines() if line]
+    assert offered == [completed.split()[-1] for _, completed in LINES]
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("words", "replies"),
@@ -73,9 +124,7 @@ def test_addresses_have_every_protocol() -> None:
     ],
 )
 def test_bash_completes_with_the_script(tmp_path: Path, words: list[str], replies: str) -> None:
-    command = tmp_path / "afflux"
-    command.write_text(f"#!/bin/sh\nexec {sys.executable} -m afflux\n")
-    command.chmod(0o755)
+    env = completing(tmp_path)
     script = f"""
         eval "$(_AFFLUX_COMPLETE=source_bash afflux)"
         COMP_WORDS=({" ".join(words)}) COMP_CWORD={len(words) - 1}
@@ -84,7 +133,6 @@ def test_bash_completes_with_the_script(tmp_path: Path, words: list[str], replie
         ${{complete%% *}} afflux
         echo "${{COMPREPLY[@]}}"
     """
-    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, env=env)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{replies}\n", "")
 

@@ -9,7 +9,9 @@ import pty
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -50,6 +52,9 @@ def interrupted(process: subprocess.Popen[bytes]) -> str:
     return errors
 
 
+SCRIPT = Path(sys.prefix, "bin", "afflux")
+"The command, as it is installed."
+
 POINTS = (
     *("afflux.core.errors", "afflux.core.payload", "afflux", "afflux.cli.process", "typer.core", "asyncio"),
     *("afflux.cli.request", "afflux.cli.serve", "afflux.aio.driver", "afflux.demo.responder"),
@@ -66,6 +71,18 @@ def test_during_imports(module: str) -> None:
                 break
         else:
             pytest.fail(f"{module} was not imported")
+        lines = interrupted(process).splitlines()
+    assert [line for line in lines if not line.startswith("import time:")] == []
+
+
+@pytest.mark.skipif(not SCRIPT.exists(), reason="needs the installed command: make setup")
+def test_during_imports_of_a_command_with_a_relative_path() -> None:
+    env = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    words = [sys.executable, os.path.relpath(SCRIPT), "serve", "tcp://127.0.0.1:0", "--demo"]
+    with subprocess.Popen(words, stdout=PIPE, stderr=PIPE, env=env) as process:
+        while line := pipe(process.stderr).readline():
+            if line.rsplit(b"|")[-1].strip() == b"afflux.core.errors":
+                break
         lines = interrupted(process).splitlines()
     assert [line for line in lines if not line.startswith("import time:")] == []
 

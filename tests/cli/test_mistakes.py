@@ -93,10 +93,10 @@ USAGE = {
     "serve mem:// --demo": 'a mem address looks like "mem://name", not "mem://"',
     "relay --from mem://x --journal j --listen tcp://127.0.0.1:0": MEM,
     # files and folders
-    "request {uri} -d @folder": "'folder' is a directory, not a file",
-    "request {uri} -d @nope": "file 'nope' not found",
-    "request {uri} -d @": "file '' not found",
-    "request {uri} -D @folder --channel": "'folder' is a directory, not a file",
+    "request {uri} -d @folder": "-d: 'folder' is a directory, not a file",
+    "request {uri} -d @nope": "-d: file 'nope' not found",
+    "request {uri} -d @": "-d: file '' not found",
+    "request {uri} -D @folder --channel": "-D: 'folder' is a directory, not a file",
     "request {uri} --resume --store folder": "--store: 'folder' is a directory, not a file",
     "request {uri} --resume --store nope/x": "--store: directory 'nope' not found",
     "request {uri} --resume --store hands.py": "--store: 'hands.py' is not a file of sessions: choose another, or a "
@@ -115,26 +115,29 @@ USAGE = {
     "new one",
     f"{SERVE} --demo --journal ''": "--journal: the name is empty",
     f"{SERVE} --file ''": "invalid --file: the name is empty (see afflux serve --help)",
-    "journal ''": "directory '' not found",
+    "journal ''": "DIR: directory '' not found",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w folder": "--write: 'folder' is a directory, not a file",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w nope/x": "--write: directory 'nope' not found",
     "capture --listen tcp://127.0.0.1:0 --to {uri} -w ''": "--write: the name is empty",
-    f"{SERVE} --file folder": "'folder' is a directory, not a file",
-    f"{SERVE} --file /dev/null": "'/dev/null' is a device or a pipe, not a regular file: it is read more than once",
+    f"{SERVE} --file folder": "--file: 'folder' is a directory, not a file",
+    f"{SERVE} --file nope": "--file: file 'nope' not found",
+    f"{SERVE} --file /dev/null": "--file: '/dev/null' is a device or a pipe, not a regular file: it is read more than "
+    "once",
     f"{SERVE} --demo --journal file": f"--journal: 'file' {DIRECTORY}",
     f"{SERVE} --sink file": f"--sink: 'file' {DIRECTORY}",
     "relay --from {uri} --journal file --listen tcp://127.0.0.1:0": f"--journal: 'file' {DIRECTORY}",
     "demo --out file": f"--out: 'file' {DIRECTORY}",
-    "decode folder": "'folder' is a directory, not a file",
-    "decode nope": "file 'nope' not found; hexadecimal bytes require --hex",
+    "decode folder": "FILE: 'folder' is a directory, not a file",
+    "decode nope": "FILE: file 'nope' not found; hexadecimal bytes require --hex",
     "inspect /dev/null": (
-        "'/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it as standard input: "
+        "FILE: '/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it from stdin: "
         "afflux inspect - < /dev/null"
     ),
     "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
-    "check folder": "'folder' is a directory, not a file",
-    "journal file": "'file' is a file, not a directory",
-    "doctor --journal nope": "directory 'nope' not found",
+    "check folder": "FILE: 'folder' is a directory, not a file",
+    "check nope": "FILE: file 'nope' not found",
+    "journal file": "DIR: 'file' is a file, not a directory",
+    "doctor --journal nope": "--journal: directory 'nope' not found",
     "spark decode hands.py --out file": f"--out: 'file' {DIRECTORY}",
     # handlers
     f"{H} hands": "invalid --handler 'hands': expected MODULE:OBJECT, such as hands:handler",
@@ -154,6 +157,29 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} --dmt ü": "--dmt: 'ü' is not a MIME type of at most 127 ASCII characters",
+    "bench {uri} --mmt ü": "--mmt: 'ü' is not a MIME type of at most 127 ASCII characters",
+    "request jmux+tcp://127.0.0.1:1 --cursor 0": "--cursor requires a protocol with cursors, such as RSocket at "
+    "tcp://…: jmux has none",
+    "serve jmux+tcp://127.0.0.1:0 --demo --journal j": "--journal requires a protocol with cursors, such as RSocket at "
+    "tcp://…: jmux has none",
+    "request jmux+127.0.0.1:7000": 'an address looks like "tcp://host:port", not "jmux+127.0.0.1:7000"; did you mean '
+    '"jmux+tcp://127.0.0.1:7000"?',
+    "spark decode hands.py --out o --where 'x ='": "--where:1:4: the filter ends here, expected a name, a number or a "
+    "text in quotes\n  x =\n     ^",
+    "spark tail {uri} --out o --every x": "invalid --every 'x': write 200ms, 1.5s or 2m",
+    "capture --listen tcp://127.0.0.1:0 --to tcp://127.0.0.1:0 -w x": "tcp://127.0.0.1:0 is for servers: port 0 gives "
+    "one a free port, and a client names that port",
+    "inspect hands.py -o json --table x": "--table: there is no table 'x'; there are frames, connections, streams, "
+    "credit, stalls, latencies, violations",
+    "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --shards 2": "--key and --shards require each other: "
+    "items are distributed to N shards by the value of a key",
+    "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",
+    "bench {uri} --workers 300": "invalid --workers 300: expected 1 to 256",
+    "request tcp://127.0.0.1:0": "tcp://127.0.0.1:0 is for servers: port 0 gives one a free port, and a client names "
+    "that port",
+    "request {uri} --routes -o table --columns verb,nosuch": "--columns: unknown nosuch; the columns of --routes are "
+    "verb, route",
     "request {uri} -d x --max-time 0": "--max-time must be longer than 0",
     "bench {uri} -D x": "invalid --duration 'x': write 200ms, 1.5s or 2m",
     "bench {uri} -D 0s": "--duration must be longer than 0",
@@ -193,6 +219,19 @@ USAGE = {
 def test_a_mistake(uri: str, command: str) -> None:
     ran = here(*shlex.split(command.replace("{uri}", uri)))
     assert ran == (2, "", f"afflux: {USAGE[command]}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "told"),
+    [
+        ("--lease", 69, "leases are not supported (0x002)"),
+        ("--resume", 70, "resumption is not supported (0x003)"),
+    ],
+)
+def test_a_server_without_a_feature(uri: str, option: str, code: int, told: str) -> None:
+    ran = here("request", uri, option)
+    advice = f"omit {option}, or start the server with it (afflux serve {option})"
+    assert ran == (code, "", f"afflux: {told}; {advice}\n")
 
 
 def test_a_capture_that_does_not_exist() -> None:

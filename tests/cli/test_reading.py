@@ -28,6 +28,7 @@ from tests.cli.forking import Process
 from tests.cli.running import Server, here
 
 PIPE = subprocess.PIPE
+HOW = ": omit --cursor, or start the server with afflux serve --journal DIR"
 TEN = ("-d", '{"count": 10, "size": 4}')
 
 
@@ -65,8 +66,17 @@ def test_an_offset_that_is_not_stored(uri: str) -> None:
 def test_a_server_that_stores_nothing() -> None:
     with Server("--demo") as server:
         ran = here("request", server.uri, *TEN, "--cursor", "0")
+        without_data = here("request", server.uri, "--cursor", "0")
+    none = "this server keeps no journal of the stream"
+    assert ran == (67, "", f"afflux: the answer has no offsets: {none}{HOW}\n")
+    assert (without_data.code, without_data.out) == (67, "")
+    assert without_data.errors.startswith(f"afflux: {none}{HOW}; it answers ")
+
+
+def test_an_error_of_a_handler_behind_a_journal(uri: str) -> None:
+    ran = here("request", uri, "--cursor", "0")
     assert (ran.code, ran.out) == (67, "")
-    assert "the server does not store this stream (serve --journal)" in ran.errors
+    assert "journal" not in ran.errors
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1:", "1:0", ":5", "1:2:3", "1" * 19])

@@ -131,7 +131,7 @@ def test_failures_have_exit_codes(tmp_path: Path) -> None:
         (("--from", "tcp://a:1", "--session", "x.lstr", "--subscribe"), 2, "exclude each other"),
         (("--from", "tcp://a:1", "--session", "x.lstr"), 2, "--session requires -r CHANNEL"),
         (("--from", "tcp://a:1", "--session", "no.lstr", "-r", "a"), 2, "--session: file 'no.lstr' not found"),
-        (("--from", "tcp://a:1", "--key", "/a"), 2, "a key needs the number of shards"),
+        (("--from", "tcp://a:1", "--key", "/a"), 2, "--key and --shards require each other"),
         (
             ("--from", "tcp://a:1", "--from", "tcp://b:1", *("-r", "a") * 3),
             2,

@@ -17,9 +17,12 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import afflux
 from afflux import Limits, Payload
+from afflux.cli.exits import code_of
+from afflux.demo.responder import Responder
 from afflux.protocols.rsocket import frames
 from tests.aio.handlers import Demo, Waits
 from tests.transports.test_websocket import SETUP, answer, close_of, http, raw, request
+from tests.transports.test_wrong_protocol import WRONG_PROTOCOL, ask, ask_blocking
 
 
 @asynccontextmanager
@@ -124,6 +127,21 @@ def test_a_protocol_that_does_not_exist() -> None:
         afflux.asgi.app(Demo(), protocol="rsoket")
     with pytest.raises(afflux.AddressError, match='unknown protocol "nonsense"; known: jmux, '):
         afflux.asgi.app(Demo(), protocol="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("server", "client"), [("rsocket", "jmux"), ("jmux", "rsocket"), ("reactivesocket", "rsocket"), ("limit", "rsio")]
+)
+async def test_a_client_of_another_protocol_is_told_both(server: str, client: str) -> None:
+    async with running(afflux.asgi.app(Responder(), protocol=server)) as uri:
+        with pytest.raises(afflux.Error) as caught:
+            async with asyncio.timeout(30), afflux.connect(f"{client}+{uri}") as peer:
+                await ask(peer, client)
+        with pytest.raises(afflux.Error) as blocking:
+            await asyncio.to_thread(ask_blocking, f"{client}+{uri}", client)
+    for error in (caught.value, blocking.value):
+        assert error.message.endswith(f"the peer speaks {server}, not {client}")
+        assert code_of(error) == WRONG_PROTOCOL
 
 
 async def test_a_browser_gets_a_sentence(mounted: Mounted) -> None:

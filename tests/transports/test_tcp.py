@@ -127,7 +127,7 @@ async def test_both_need_reuse_port(first: bool) -> None:
 @shares
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_a_port_is_kept_for_those_who_share_it(host: str) -> None:
-    address, held = tcp.reserved(parse(f"tcp://{host}:0"))
+    address, held = tcp.reserved(parse(f"tcp://{host}:0", serving=True))
     try:
         assert address.port
         with pytest.raises(afflux.ConnectFailed, match="nothing listens"):
@@ -157,7 +157,7 @@ def test_a_system_without_shared_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(afflux.Unsupported, match="this system has no SO_REUSEPORT"):
         afflux.serve("tcp://127.0.0.1:0", Echo(), reuse_port=True)
     with pytest.raises(afflux.Unsupported, match="this system has no SO_REUSEPORT"):
-        tcp.reserved(parse("tcp://127.0.0.1:0"))
+        tcp.reserved(parse("tcp://127.0.0.1:0", serving=True))
 
 
 async def test_a_number_is_not_looked_up_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

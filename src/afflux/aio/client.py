@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_bytes
 from time import time
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from afflux.aio.driver import Driver
 from afflux.aio.keeper import Keeper
@@ -37,6 +37,7 @@ __all__ = ["Connecting", "connect"]
 
 _MOST_WAITING = 256
 "Requests that may wait for a lease when ``lease_wait`` is set and ``limits.lease_queue`` is 0."
+_NO_ITEMS: Final = 'a connection has no items: write "async with afflux.connect(…) as peer", then "peer.stream(…)"'
 
 
 class ClientHandlers(Serving):
@@ -139,6 +140,12 @@ class Connecting(AsyncOnly):
                 hint = ': it is not made yet; write "async with afflux.connect(…) as peer" or "peer = await '
                 hint += 'afflux.connect(…)"'
             raise AttributeError(f"a connection that is about to be made has no {name!r}{hint}", name=name, obj=self)
+
+        def __iter__(self) -> Never:
+            raise TypeError(_NO_ITEMS)
+
+        def __aiter__(self) -> Never:
+            raise TypeError(_NO_ITEMS)
 
     async def __aenter__(self) -> Peer:
         self._peer = await self._open()

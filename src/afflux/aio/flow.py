@@ -300,6 +300,12 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
     def __iter__(self) -> NoReturn:
         raise TypeError(f'{type(self).__name__} is asynchronous: write "async for", in an async function')
 
+    if not TYPE_CHECKING:  # a type checker finds the missing method itself
+
+        def __await__(self) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(f'{name} is not one answer, which can be awaited, but items: write "async for"')
+
     async def __anext__(self) -> Payload:
         for item in self._items:
             return item

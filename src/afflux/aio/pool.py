@@ -8,6 +8,7 @@ from typing import Any
 
 from afflux.aio.client import connect
 from afflux.aio.peer import Peer
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.payload import Payload, PayloadLike
 from afflux.retry.backoff import Backoff
@@ -17,7 +18,7 @@ __all__ = ["Pool"]
 _RETRY = Backoff(first=0.05, most=1.0, tries=3)
 
 
-class Pool:
+class Pool(AsyncOnly):
     """Connections to one address, opened on demand. ``async with`` closes them.
 
     A request that fails is sent again only when the error reports that the request cannot have been processed

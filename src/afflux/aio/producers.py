@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from inspect import isawaitable
 from typing import Any
 
 from afflux.aio.flow import Inbound, ItemStream
 from afflux.aio.sender import Sender
 from afflux.aio.slots import Producing, Slots, WaitingQueue
+from afflux.calls.arguments import awaits
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled
 from afflux.core.events import Opened
@@ -62,7 +62,7 @@ class Producers:
         source: Any = None
         try:
             source = self._slots.verbs[event.verb](event.payload if items is None else items)
-            if isawaitable(source):
+            if awaits(source):
                 source = await source
             source = () if source is None else source
             if sent:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from afflux.calls import byte_sessions_of
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.payload import payload_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 
-class Session:
+class Session(AsyncOnly):
     """One session, returned by ``peer.session()`` or passed to a handler's ``session`` method.
 
     Leaving its ``async with`` aborts a session that has not ended. One task may read and one may write at a time. The

@@ -68,6 +68,12 @@ class Starting:
 
     def __exit__(self, *_: object) -> None: ...
 
+    def __iter__(self) -> Any:
+        return iter(self._now())  # raises
+
+    def __aiter__(self) -> Any:
+        return aiter(self._now())  # raises
+
     async def start(self) -> Any:
         """Listen, as ``Server.start``."""
         return await (await self._wait()).start()

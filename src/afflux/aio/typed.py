@@ -15,6 +15,7 @@ from afflux.aio.flow import Inbound, ItemStream
 from afflux.aio.opening import Channel, cancel_stream, fail_channel
 from afflux.aio.sender import Over, Sender, Source
 from afflux.calls import payload_for
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, Invalid, LimitExceeded, LocalProtocolError
 from afflux.core.payload import Payload, PayloadLike, Payloads, payload_of
@@ -214,7 +215,7 @@ class SessionSteps:
         self._sender.over = True
 
 
-class TypedSession(Generic[ClientOut]):
+class TypedSession(AsyncOnly, Generic[ClientOut]):
     """A session about to be opened by ``peer.open``. ``async with`` opens it and returns its first endpoint; leaving it
     ends a session that has not ended, with an error."""
 

@@ -5,15 +5,16 @@ use. Values are checked where they are used.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from inspect import isasyncgenfunction, isgeneratorfunction
-from typing import Any, Final, NoReturn
+from collections.abc import AsyncIterable, Callable, Mapping
+from inspect import isasyncgenfunction, isawaitable, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from afflux.core.limits import Limits
 from afflux.retry.backoff import Backoff
 
 __all__ = [
-    *("AsyncOnly", "check_arguments", "check_callable", "check_one_answer", "check_type", "text_of_route", "wrong"),
+    *("AsyncOnly", "SyncOnly", "awaits", "blocks", "check_arguments", "check_callable", "check_one_answer"),
+    *("check_type", "text_of_route", "wrong"),
 ]
 
 _SECONDS: Final = ("timeout", "keepalive", "lifetime", "lease_wait")
@@ -117,3 +118,27 @@ class AsyncOnly:
         raise TypeError(f'{type(self).__name__} is asynchronous: write "async with", in an async function')
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class SyncOnly:
+    """An object of ``afflux.sync`` that ``async with`` refuses with the right words, because it blocks."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker finds the missing methods itself
+
+        def __aenter__(self) -> NoReturn:
+            raise blocks(self, 'write "with"')
+
+        def __aexit__(self, *_: object) -> None: ...
+
+
+def blocks(one: object, right: str) -> TypeError:
+    """Return the error for an object of ``afflux.sync`` that is used as an asynchronous one. ``right``: what to do."""
+    name = type(one).__name__
+    return TypeError(f"{name} of afflux.sync blocks: {right}, or connect with afflux.connect in an async function")
+
+
+def awaits(value: object) -> bool:
+    """Whether a handler's result is to be awaited: a coroutine is, the items of a stream or channel are not."""
+    return isawaitable(value) and not isinstance(value, AsyncIterable)

@@ -55,6 +55,8 @@ class RecordingProxy:
         report: Callable[[str], object] | None = None,
     ) -> None:  # fmt: skip
         self._listen, self._to = (_relayable(parse(uri, serving=True)) for uri in (listen, to))
+        if self._to.port == 0:
+            raise AddressError(f"{to} is for servers: port 0 gives one a free port, and a client names that port")
         self._recording = recording
         self._limits = Limits.server() if limits is None else limits
         self._tasks: set[asyncio.Task[None]] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -38,6 +39,8 @@ _CONNECT_S = 10.0
 "Seconds of --connect-timeout without the option."
 _OUTPUTS = (Format.table, Format.json, Format.ndjson, Format.csv)
 _MOST_RUNS = 64
+_FIELD = re.compile(r"^invalid (\w+)")
+"The field of a plan, in its errors; its option has the same name."
 _SHOW_AFTER_S = 1.0
 "Seconds before progress is shown."
 _SHOW_EVERY_S = 10.0
@@ -139,7 +142,7 @@ def bench(
 ) -> None:
     """Measure the latency and throughput of a server under load."""
     chosen = format_of(output, "bench", *_OUTPUTS)
-    check_metadata(mmt, route, auth_file)
+    check_metadata(mmt, route, auth_file, dmt)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
         _windows(credit, verb),
@@ -154,7 +157,7 @@ def bench(
         timeout=above_0(timeout, "--timeout"),
         route=route,
         data=asyncio.run(_data(verb, data, size, items)),
-        metadata=None if metadata is None else asyncio.run(one(metadata)),
+        metadata=None if metadata is None else asyncio.run(one(metadata, "--metadata")),
         metadata_mime=mmt,
         data_mime=dmt,
         items=items if items is not None and verb == "channel" else 1,
@@ -191,7 +194,7 @@ async def _data(verb: str, data: str | None, size: int | None, items: int | None
             usage("--items sets the request data itself: omit -d, or use --take")
         return json.dumps({"count": items, "size": _SIZE if size is None else size}).encode()
     if data is not None:
-        return await one(data)
+        return await one(data, "-d")
     return b"" if verb == "stream" and size is None else filler(_SIZE if size is None else size)
 
 
@@ -225,7 +228,7 @@ def _plans(windows: list[Kept], **choices: Any) -> list[Plan]:
     try:
         return [Plan(credit=window, **choices) for window in windows]
     except ValueError as error:
-        usage(str(error))
+        usage(_FIELD.sub(lambda found: f"invalid --{found[1].replace('_', '-')}", str(error)))
 
 
 def _window(text: str) -> Kept:

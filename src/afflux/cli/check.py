@@ -118,7 +118,7 @@ def _loaded(file: str, shape: Shape | None) -> SessionTypes:
     try:
         if file == "-":
             return loads(sys.stdin.read(Limits().session_type_bytes + 1), name="stdin")
-        return load(existing(file))
+        return load(existing(file, "FILE"))
     except SessionSyntaxError as error:
         typer.echo(error.message, err=True)
         if shape in (Shape.json, Shape.ndjson):
@@ -256,7 +256,7 @@ def _break(broken: Break) -> dict[str, Any]:
 
 def _records(name: str, protocol: str, client: bool) -> Iterator[dict[str, Any]]:
     """Yield the frame records of a dump of one side."""
-    existing(name)
+    existing(name, "FILE")
     dissector = dissector_of(protocol)(client, "hex")
     with Path(name).open("rb") as file:
         refuse_captures(file)

@@ -302,7 +302,7 @@ def _from_files(names: list[str], framing: Framing, client: bool) -> list[Iterat
     """Return the content of the file of each side."""
     for name in names:
         if name != "-":
-            existing(name, hint="; hexadecimal bytes require --hex")
+            existing(name, "FILE", hint="; hexadecimal bytes require --hex")
     return [_from_file(name, framing, side) for side, name in zip((client, not client), names, strict=False)]
 
 

@@ -35,7 +35,7 @@ def doctor(
     if journal is not None:
         if journal.startswith("nats://"):
             usage("--journal: doctor reports directories; use afflux journal nats://HOST/STREAM")
-        found += journals(directory(journal))
+        found += journals(directory(journal, "--journal"))
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(finding) for finding in found], indent=2))
     elif chosen is Format.ndjson:

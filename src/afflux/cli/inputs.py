@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import typer
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("LINE_LIMIT", "above_0", "check_metadata", "check_reach", "check_source", "check_store", "credentials", "credit"),
-    *("directory", "duration", "existing", "items", "new_directory", "one", "path_name", "size", "writable"),
+    *("LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
+    *("check_store", "credentials", "credit", "directory", "duration", "existing", "items"),
+    *("new_directory", "one", "opened", "path_name", "size", "writable"),
 ]
 
 LINE_LIMIT = 0x100_0000
@@ -30,6 +31,9 @@ LINE_LIMIT = 0x100_0000
 
 CHUNK = 0x1_0000
 
+_SHOWN = 64
+"Characters of a name that an error shows at most."
+_LONGEST_MIME = 127
 _SQLITE = b"SQLite format 3\0"
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
@@ -75,6 +79,8 @@ def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, d
     for option, mime in (("--mmt", mmt), ("--dmt", dmt)):
         if mime == "":
             usage(f"{option} is empty: write a MIME type such as application/json")
+        if mime is not None and not (mime.isascii() and mime.isprintable() and len(mime) <= _LONGEST_MIME):
+            usage(f"{option}: {mime[:_SHOWN]!r} is not a MIME type of at most {_LONGEST_MIME} ASCII characters")
     if mmt in (None, _COMPOSITE):
         return
     if (route is not None and mmt != _ROUTING) or (auth_file is not None and mmt != _AUTHENTICATION):
@@ -90,15 +96,17 @@ def credit(text: str) -> Kept:
     return int(text)
 
 
-async def one(text: str) -> bytes:
-    """Read the data of one -d or -m: ``-`` is all of stdin, ``@file`` the bytes of a file, otherwise the text."""
+async def one(text: str, option: str) -> bytes:
+    """Read the data of ``option``, such as -d: ``-`` is all of stdin, ``@file`` the bytes of a file, otherwise the
+    text."""
     if text == "-":
         parts = []
         while part := await _read(sys.stdin.fileno()):
             parts.append(part)
         return b"".join(parts)
     if text.startswith("@"):
-        return existing(text[1:]).read_bytes()
+        with opened(text[1:], option) as file:
+            return file.read()
     return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
 
 
@@ -108,7 +116,7 @@ async def items(source: str) -> AsyncIterator[list[bytes]]:
         async for lines in _lines(sys.stdin.fileno()):
             yield lines
         return
-    with existing(source.removeprefix("@")).open("rb", buffering=0) as file:
+    with opened(source.removeprefix("@"), "-D") as file:
         async for lines in _lines(file.fileno()):
             yield lines
 
@@ -148,18 +156,37 @@ async def _read(descriptor: int) -> bytes:
     return await arrived
 
 
-def existing(name: str, *, option: str = "", regular: bool = False, hint: str = "", instead: str = "") -> Path:
-    """Return the path of a file. Exits with a usage error, which begins with ``option``, if there is none, or with
-    ``regular`` if it is a device or a pipe, which cannot be read twice. ``hint`` is added where there is none,
-    ``instead`` to that it is a pipe."""
-    path, where = Path(name), f"{option}: " if option else ""
-    if not name or not path.exists():
-        usage(f"{where}file {name!r} not found{hint}")
+def existing(name: str, option: str, *, regular: bool = False, hint: str = "", instead: str = "") -> Path:
+    """Return the path of a file. Exits with a usage error, which begins with ``option`` (that of an argument is FILE),
+    if there is none, or with ``regular`` if it is a device or a pipe, which cannot be read twice. ``hint`` is added
+    where there is none, ``instead`` to that it is a pipe."""
+    path = Path(name)
+    if not name or not _exists(path, option):
+        usage(f"{option}: file {name!r} not found{hint}")
     if path.is_dir():
-        usage(f"{where}{name!r} is a directory, not a file")
+        usage(f"{option}: {name!r} is a directory, not a file")
     if regular and not path.is_file():
-        usage(f"{where}{name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
+        usage(f"{option}: {name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
     return path
+
+
+def _exists(path: Path, option: str) -> bool:
+    """Whether a path exists. Exits with a usage error if the name cannot be one, such as one that is too long."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        usage(f"{option}: {str(path)[:_SHOWN]!r} is not a file: {getattr(error, 'strerror', error)}")
+    return path.exists()
+
+
+def opened(name: str, option: str) -> BinaryIO:
+    """Open the file of an option, to be read without a buffer. Exits with a usage error that names the option."""
+    try:
+        return existing(name, option).open("rb", buffering=0)
+    except OSError as error:
+        usage(f"{option}: cannot read {name!r}: {error.strerror}")
 
 
 def writable(name: str, option: str) -> None:
@@ -184,7 +211,7 @@ def credentials(path: Path) -> Simple | Bearer:
     """Read the file of --auth-file. Exits with a usage error if it has no credentials."""
     from afflux import auth
 
-    existing(str(path), option="--auth-file")
+    existing(str(path), "--auth-file")
     try:
         return auth.read_file(path)
     except auth.AuthFileError as error:
@@ -199,7 +226,7 @@ def check_store(path: Path | None) -> None:
         if not path.parent.is_dir():
             usage(f"--store: directory {str(path.parent)!r} not found")
         return
-    existing(str(path), option="--store", regular=True)
+    existing(str(path), "--store", regular=True)
     try:
         with path.open("rb") as file:
             begin = file.read(len(_SQLITE))
@@ -209,11 +236,12 @@ def check_store(path: Path | None) -> None:
         usage(f"--store: {str(path)!r} is not a file of sessions: choose another, or a new one")
 
 
-def directory(name: str) -> Path:
-    """Return the path of a directory. Exits with a usage error if there is none."""
+def directory(name: str, option: str) -> Path:
+    """Return the path of a directory. Exits with a usage error, which begins with ``option``, if there is none."""
     path = Path(name)
     if not name or not path.is_dir():
-        usage(f"{name!r} is a file, not a directory" if name and path.exists() else f"directory {name!r} not found")
+        wrong = f"{name!r} is a file, not a directory" if name and path.exists() else f"directory {name!r} not found"
+        usage(f"{option}: {wrong}")
     return path
 
 
@@ -235,9 +263,20 @@ def check_reach(uri: str) -> None:
         usage(f"{uri} connects ends within one program, and a command is a program of its own: use tcp:// or unix://")
 
 
+def check_cursors(uri: str, option: str) -> None:
+    """Refuse an option that needs cursors at an address whose protocol has none."""
+    from afflux.gateway.origin import CURSORS
+    from afflux.protocols.registry import AUTO
+    from afflux.transports.address import parse
+
+    name = parse(uri, serving=True).protocol
+    if name not in (*CURSORS, AUTO):
+        usage(f"{option} requires a protocol with cursors, such as RSocket at tcp://…: {name} has none")
+
+
 def check_source(source: str | None, *others: str | None) -> None:
     """Refuse a source of -D that does not exist, and stdin for two of the options, before anything is sent."""
     if [source, *others].count("-") > 1:
         usage("only one of -d, -D and -m can read stdin, which is read once")
     if source not in (None, "-"):
-        existing(source.removeprefix("@"))
+        existing(source.removeprefix("@"), "-D")

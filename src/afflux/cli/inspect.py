@@ -127,7 +127,7 @@ def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
     from afflux.capture.schemas import TABLES
 
     if table and table not in TABLES:
-        usage(f"there is no table {table!r}; there are {', '.join(TABLES)}")
+        usage(f"--table: there is no table {table!r}; there are {', '.join(TABLES)}")
     single = table or ("" if chosen in (Format.json, Format.ndjson) else "streams")
     texts = chosen in (Format.json, Format.ndjson)
     if single:

@@ -41,7 +41,9 @@ def captures(files: list[str], **options: Any) -> Source:
     """
     for name in files:
         if name != "-":
-            existing(name, regular=True, instead=f"; read it as standard input: afflux inspect - < {shlex.quote(name)}")
+            existing(
+                name, "FILE", regular=True, instead=f"; read it from stdin: afflux inspect - < {shlex.quote(name)}"
+            )
 
     def read(tables: frozenset[str]) -> Batches:
         from afflux.capture import analyze

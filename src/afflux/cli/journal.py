@@ -44,7 +44,7 @@ def journal(
     chosen = format_of(output, "journal", *_OUTPUTS) or (Format.table if sys.stdout.isatty() else Format.ndjson)
     shown = str(StreamAddress.parse(where)) if is_stream_address(where) else where  # without credentials
     if shown is where:
-        directory(where)
+        directory(where, "DIR")
     if released is not None and not release(where, released):
         usage(f"no journal in {shown!r} has the reader {released!r}")
     found = list(inspect(where))

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 from afflux.cli.exits import usage
-from afflux.core.errors import Invalid, Violation
+from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Violation
 from afflux.core.payload import Payload
-from afflux.protocols.rsocket.cursor import Read, split_position
+from afflux.protocols.rsocket.cursor import (
+    EPOCH_CHANGED,
+    JOURNAL_FAILED,
+    OFFSET_AHEAD,
+    OFFSET_GONE,
+    READER_CONFLICT,
+    UNKNOWN_SHARD,
+    Head,
+    Read,
+    split_position,
+)
 
 __all__ = ["Reading"]
+
+_CODES: Final = frozenset((EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD, UNKNOWN_SHARD, JOURNAL_FAILED, READER_CONFLICT))
+"The codes of servers with journals."
+_NO_SHARD: Final = 0xFFFF
+"The highest shard, which no server is expected to have."
+_NO_JOURNAL: Final = (
+    "this server keeps no journal of the stream: omit --cursor, or start the server with afflux serve --journal DIR"
+)
 
 
 class Reading:
@@ -53,9 +73,31 @@ class Reading:
         if position is not None:
             self.next, self._epoch = position.offset, position.epoch
         elif not self._epoch:
-            raise Invalid("the answer has no offsets: the server does not store this stream (serve --journal)")
+            raise Invalid(f"the answer has no offsets: {_NO_JOURNAL}")
         self.next += 1
         return item if position is None else Payload(item.data, metadata)
+
+    async def explained(self, error: Error, probe: Callable[[Head], AsyncIterator[Payload]]) -> Error:
+        """Return the error of a read, or, where the server keeps no journals, one that says so.
+
+        Such a server passes the request to its handler, whose error may be about anything. A server with journals
+        refuses a shard that does not exist before it asks a handler.
+
+        Args:
+            error: what the server has answered.
+            probe: requests the same stream with another cursor.
+        """
+        if self._epoch or error.code in (None, *_CODES) or not isinstance(error, (ApplicationError, Invalid, Rejected)):
+            return error
+        try:
+            async for _ in probe(Head(shard=_NO_SHARD)):
+                break
+        except ApplicationError as answer:
+            if answer.code == UNKNOWN_SHARD:
+                return error
+        except Error:
+            pass
+        return Invalid(f"{_NO_JOURNAL}; it answers {error.message!r}", stream=error.stream)
 
     def summary(self) -> str:
         """Describe what was read, and how to continue."""

@@ -128,6 +128,8 @@ def relay(
     gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
     if sum((channel or session is not None, subscribe, framing is not None)) > 1:
         usage("--channel (or --session), --subscribe and --framing exclude each other")
+    if (key is None) != (shards is None):
+        usage("--key and --shards require each other: items are distributed to N shards by the value of a key")
     if listen.startswith("auto+"):
         usage("--listen requires one protocol: readers with a cursor need tcp://… (RSocket)")
     verb = "channel" if channel else "subscribe" if subscribe else "session" if framing else None
@@ -185,11 +187,11 @@ async def _relay(
     stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
     listen_for_signals(stopped)
     setup = None if auth_file is None else [credentials(auth_file)]
-    shared = None if metadata is None else await one(metadata)
+    shared = None if metadata is None else await one(metadata, "-m")
     try:
         origins = []
         for uri, call in zip(remotes, calls, strict=True):
-            sent = b"" if call["data"] is None else await one(call["data"])
+            sent = b"" if call["data"] is None else await one(call["data"], "-d")
             origins.append(afflux.Origin(uri, **{**call, "data": sent}, metadata=shared, setup=setup))
         starting = afflux.relay(origins, **given)
     except ValueError as error:

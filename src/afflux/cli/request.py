@@ -16,17 +16,18 @@ import typer
 from afflux.cli import answering, conflicts, inputs, retrying
 from afflux.cli.completing import addresses
 from afflux.cli.exits import usage
+from afflux.cli.explaining import explain
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
-from afflux.cli.routes import show_routes
+from afflux.cli.routes import ROUTE_COLUMNS, show_routes
 from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
 from afflux.core.credit import Window
-from afflux.core.errors import ConnectFailed, ConnectionClosed, Error, RemoteProtocolError
+from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.retry.backoff import Backoff
@@ -227,7 +228,7 @@ def request(
         store=store,
         auth_file=auth_file,
         session=type,
-        reading=None if cursor is None else Reading.parse(cursor),
+        reading=_reading(uri, cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
         first=_first(uri, timeout, max_time, lease),
@@ -237,6 +238,14 @@ def request(
     )
     run = context.obj or _start  # the shell has a connection already
     run(context, asked, _printer(asked, output, end, columns))
+
+
+def _reading(uri: str, cursor: str | None) -> Reading | None:
+    """Return the read of --cursor."""
+    if cursor is None:
+        return None
+    inputs.check_cursors(uri, "--cursor")
+    return Reading.parse(cursor)
 
 
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
@@ -251,6 +260,8 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
     chosen = [] if columns is None else columns.split(",")
     if "" in chosen:
         usage(f"--columns {columns}: a name is empty")
+    if asked.verb == "routes" and (unknown := [name for name in chosen if name not in ROUTE_COLUMNS]):
+        usage(f"--columns: unknown {', '.join(unknown)}; the columns of --routes are {', '.join(ROUTE_COLUMNS)}")
     return printer(
         output,
         single=asked.verb == "request" and asked.lines is None,
@@ -290,14 +301,15 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         Error: that of the last attempt.
         TimeoutError: after --max-time.
     """
-    from afflux.transports.address import parse
-
     open()  # refuses mistakes before anything is read
     failed = True
     try:
         async with asyncio.timeout(asked.max_time) as limit:
-            call = {"route": asked.route, "metadata": None if asked.metadata is None else await one(asked.metadata)}
-            first = [await one(text) for text in asked.data]
+            call = {
+                "route": asked.route,
+                "metadata": None if asked.metadata is None else await one(asked.metadata, "-m"),
+            }
+            first = [await one(text, "-d") for text in asked.data]
 
             async def attempt() -> None:
                 async with asked.first, open() as peer:
@@ -312,8 +324,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         raise
     except Error as error:
         name_option(error)
-        if not show.items and _maybe_other_protocol(error):
-            error.add_note(f"does {asked.uri} speak {parse(asked.uri).protocol}?")
+        explain(error, asked.uri, lease=asked.lease, resume=asked.resume, answered=bool(show.items))
         raise
     finally:
         show.end(failed=failed)
@@ -334,14 +345,6 @@ async def _attempts(attempt: Callable[[], Awaitable[None]], asked: Asked, show: 
         await attempt()
         return
     await retrying.retried(attempt, asked.retry, repeatable=repeatable, progress=lambda: show.items, note=asked.note)
-
-
-def _maybe_other_protocol(error: Error) -> bool:
-    """Whether the server may speak another protocol: it sent invalid bytes, or closed without an error code."""
-    root = error.__cause__ or error
-    if isinstance(root, RemoteProtocolError):
-        return not root.in_handshake  # that error already names the peer's protocol
-    return type(root) is ConnectionClosed and root.code is None
 
 
 async def _ask(peer: Any, asked: Asked, call: dict[str, Any], data: list[bytes], show: Printer) -> None:
@@ -391,8 +394,16 @@ async def _read(peer: Any, asked: Asked, call: dict[str, Any], data: bytes, show
         if asked.reading.complete:
             return  # the connection was lost between the last item and the completion
         call = call | {"cursor": asked.reading.cursor()}
-    async with peer.stream(data, credit=0, **call) as answer:
-        await _consume(answer, asked, show)
+    try:
+        async with peer.stream(data, credit=0, **call) as answer:
+            await _consume(answer, asked, show)
+    except Error as error:
+        if asked.reading is None:
+            raise
+        clearer = await asked.reading.explained(error, lambda head: peer.stream(data, **call | {"cursor": head}))
+        if clearer is error:
+            raise
+        raise clearer from error
 
 
 async def _go_on(left: Any, asked: Asked, data: list[bytes], show: Printer) -> None:

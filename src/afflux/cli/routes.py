@@ -10,7 +10,10 @@ from afflux.cli.output import Printer
 from afflux.core.errors import ApplicationError, Error, Invalid, Rejected, Unsupported
 from afflux.core.payload import Payload
 
-__all__ = ["routes_of", "show_routes"]
+__all__ = ["ROUTE_COLUMNS", "routes_of", "show_routes"]
+
+ROUTE_COLUMNS = ("verb", "route")
+"The columns of a route."
 
 _HOW = "it lists them with afflux serve --list-routes, or afflux.Router(list_routes=True)"
 

@@ -20,7 +20,17 @@ from afflux.cli import conflicts
 from afflux.cli.completing import addresses
 from afflux.cli.exits import INTERRUPTED, usage
 from afflux.cli.handlers import check_verbs, load
-from afflux.cli.inputs import check_reach, check_store, credentials, duration, existing, new_directory, path_name, size
+from afflux.cli.inputs import (
+    check_cursors,
+    check_reach,
+    check_store,
+    credentials,
+    duration,
+    existing,
+    new_directory,
+    path_name,
+    size,
+)
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.cli.verbose import Verbose, log_shown
@@ -146,6 +156,8 @@ def serve(
     if not (demo or handler or file or sink):
         usage(conflicts.SOURCE)
     check_reach(uri)
+    if journal is not None:
+        check_cursors(uri, "--journal")
     limits = limits_of(limit)
     storage = storage_of(journal, journal_bytes, keep or [], limits)
     terms = _terms(lease, resume, store, auth_file) | {"origins": origins_of(uri, origin), "limits": limits}
@@ -318,7 +330,7 @@ class Lines:
 
 
 def _lines(path: Path) -> Lines:
-    return Lines(existing(str(path), regular=True))
+    return Lines(existing(str(path), "--file", regular=True))
 
 
 def _sink(directory: Path) -> object:

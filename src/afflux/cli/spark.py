@@ -83,7 +83,7 @@ def tail(
     given = _source_options(options, named | {"maxRowsPerBatch": ("--max-rows", max_rows)})
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
     columns = _columns(schema)
-    every_s = duration(every)
+    every_s = duration(every, "--every")
     from afflux.spark.options import Options
     from afflux.spark.session import active, build
     from afflux.spark.tail import Tail, follow
@@ -230,7 +230,7 @@ def _columns(schema: str | None) -> str | None:
     if schema is None or not schema.startswith("@"):
         return schema
     try:
-        return existing(schema[1:], option="--schema").read_text("utf-8")
+        return existing(schema[1:], "--schema").read_text("utf-8")
     except UnicodeDecodeError as error:
         usage(f"--schema: {schema[1:]!r} is not UTF-8 text (byte {error.start})")
 

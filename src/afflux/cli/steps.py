@@ -19,7 +19,7 @@ __all__ = ["run", "session_type"]
 
 def session_type(file: Path, channel: str) -> Machine:
     """Return the type of a channel, or print what is wrong with the file and exit."""
-    existing(str(file), option="--session")
+    existing(str(file), "--session")
     try:
         types = load(file)
     except SessionSyntaxError as error:

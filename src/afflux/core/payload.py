@@ -232,10 +232,10 @@ def check_items(source: object) -> None:
 
 def _hint(value: object) -> str:
     """Return what is missing where ``value`` was given as a payload."""
-    if hasattr(value, "__await__"):
-        return ": an await is missing"
     if hasattr(value, "__aiter__"):
         return ": a method that yields several items is a stream or a channel"
+    if hasattr(value, "__await__"):
+        return ": an await is missing"
     if isinstance(value, (dict, list, tuple, int, float)) or value is None:
         return ": encode it, as json.dumps does, or give the route of an afflux.Router a codec"
     return ""

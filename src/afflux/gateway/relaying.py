@@ -15,6 +15,7 @@ from typing import Any
 
 from afflux.aio.current import mime_types
 from afflux.aio.server import Server, serve
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -296,7 +297,7 @@ class Relay:
             )
 
 
-class Relaying:
+class Relaying(AsyncOnly):
     """A relay about to start: ``async with`` starts and closes it; ``await`` only starts it."""
 
     def __init__(self, plan: _Plan) -> None:
@@ -368,7 +369,7 @@ def relay(
     given = [origins] if isinstance(origins, (str, Origin)) else list(origins)
     found = [origin if isinstance(origin, Origin) else Origin(origin) for origin in given]
     limits = limits or Limits.server()
-    served = (parse(listen) if isinstance(listen, str) else listen).entry.name
+    served = (parse(listen, serving=True) if isinstance(listen, str) else listen).entry.name
     if served not in CURSORS:
         raise ValueError(f"a relay is read by cursor, which {served} does not have: listen on tcp://… (RSocket)")
     if not found:

@@ -13,7 +13,6 @@ the stream handles it, it continues; otherwise readers get the error after all i
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor
@@ -21,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic, monotonic_ns
 from typing import Any, Final
 
+from afflux.calls.arguments import awaits
 from afflux.core.errors import Error
 from afflux.core.payload import Payload, payload_of
 from afflux.journal.blocks import BLOCK_OVERHEAD, ITEM_OVERHEAD
@@ -65,7 +65,7 @@ class Source:
         if self._items is not None:
             return
         started = self._start()
-        self._items = aiter(await started if inspect.isawaitable(started) else started)
+        self._items = aiter(await started if awaits(started) else started)
         self._next = asyncio.ensure_future(self._step())
         await asyncio.sleep(0)
         if self._next.done():

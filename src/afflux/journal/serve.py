@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from afflux.aio.current import mime_types
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike
@@ -51,7 +52,7 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-class Journalled:
+class Journalled(AsyncOnly):
     """A handler that answers as ``handler`` does and also serves its streams by cursor.
 
     Close it after the server: ``async with Journalled(inner, "journals") as handler, afflux.serve(uri, handler):``

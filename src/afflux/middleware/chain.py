@@ -6,11 +6,11 @@ from asyncio import CancelledError
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from inspect import isawaitable
 from typing import Any, Self
 from weakref import ref
 
 from afflux.aio.flow import ItemStream
+from afflux.calls.arguments import AsyncOnly, awaits
 from afflux.core.errors import LocalProtocolError
 from afflux.core.payload import Payload, payload_of
 from afflux.middleware.base import Call, Next
@@ -23,7 +23,7 @@ def around(layers: Sequence[Callable[..., Any]], innermost: Callable[[Call], Any
 
     async def answer(call: Call) -> Payload | None:
         found = innermost(call)
-        return _answer(await found if isawaitable(found) else found)
+        return _answer(await found if awaits(found) else found)
 
     step: Next = answer
     for layer in reversed(layers):
@@ -42,7 +42,7 @@ def _answer(value: Any) -> Payload | None:
     return value if value is None or type(value) is Payload else payload_of(value)
 
 
-class Flow(AsyncIterator[Payload]):
+class Flow(AsyncOnly, AsyncIterator[Payload]):
     """The items of one call, passed through its layers one by one.
 
     Use it like a stream: ``async for``, ``async with``, ``request``, ``cancel``, ``aclose``. At its end, all iterators
@@ -202,7 +202,7 @@ class _Link(AsyncIterator[Payload]):
 
 
 async def _iterator(source: Any) -> AsyncIterator[Any]:
-    found = await source if isawaitable(source) else source
+    found = await source if awaits(source) else source
     if not isinstance(found, AsyncIterable):
         raise TypeError(f"stream and channel of a middleware return an async iterator, not {type(found).__name__}")
     return aiter(found)
@@ -213,7 +213,7 @@ async def opened(make: Callable[[], Any]) -> AsyncIterator[Any]:
     """Open the iterable, async or not, that a handler's stream or channel returns, and close it at the end."""
     source = make()
     try:
-        if isawaitable(source):
+        if awaits(source):
             source = await source
         yield () if source is None else source
     finally:

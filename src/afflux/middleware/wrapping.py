@@ -11,6 +11,7 @@ from typing import Any, Final, Self, overload
 from afflux.aio.current import route_of
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.verbs import verbs_of
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import Invalid
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.middleware.base import Call, Middleware, Routed, checked, layers_of
@@ -45,7 +46,7 @@ def wrap(target: Any, *middleware: Middleware) -> Any:
     return _WrappedHandler(target, parts)
 
 
-class WrappedPeer:
+class WrappedPeer(AsyncOnly):
     """A peer with middleware around its verbs. All other attributes are the peer's."""
 
     def __init__(self, peer: Any, middleware: Sequence[Middleware]) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from afflux.aio.flow import DEFAULT_CREDIT
+from afflux.calls.arguments import AsyncOnly
 from afflux.core.credit import SATURATED, Window
 from afflux.core.errors import LimitExceeded
 from afflux.reactive.contracts import Publisher, Subscriber, Subscription
@@ -235,7 +236,7 @@ class InboxItems(AsyncIterator[T]):
         return await self._inbox.take()
 
 
-class PublisherItems(AsyncIterator[T], Generic[T]):
+class PublisherItems(AsyncOnly, AsyncIterator[T], Generic[T]):
     """The items of a publisher.
 
     ``async for`` subscribes and takes the items. Leaving the loop early cancels the subscription: immediately in

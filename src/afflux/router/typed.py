@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import lru_cache, partial
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from afflux import codecs
 from afflux.aio.current import mime_types
 from afflux.aio.peer import current_peer
 from afflux.calls import entries, reply
+from afflux.calls.arguments import awaits
 from afflux.codecs import Codec
 from afflux.codecs.kinds import Mismatch
 from afflux.core.errors import Invalid, Unsupported
@@ -63,7 +63,7 @@ class Typed:
     async def _call_inside(self, payload: Payload, /, **places: Any) -> Any:
         """Call the function inside the handler's context, which has the peer."""
         answer = self._call(payload, **places)
-        return await answer if isawaitable(answer) else answer
+        return await answer if awaits(answer) else answer
 
     def _items(self, items: Any, /, **places: Any) -> Any:
         given = self._given(items.first, places)
@@ -73,7 +73,7 @@ class Typed:
         given = self._given(payload, places)
         writer = self._writer(payload)
         answer = self._function(self._read(payload)(payload), **given)
-        if isawaitable(answer):
+        if awaits(answer):
             answer = await answer
         return None if answer is None else writer.encode(answer)
 

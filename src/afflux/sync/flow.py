@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from operator import length_hint
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from afflux.calls.arguments import check_type
+from afflux.calls.arguments import SyncOnly, blocks, check_type
 from afflux.core.autocredit import Kept, window_of
 from afflux.core.errors import Error, LocalProtocolError
 from afflux.core.events import Block, Items
@@ -27,7 +27,7 @@ Opener = Callable[[Inbox, int, bool], int | None]
 None when there is nothing to open. It may be called again after an exception, unless that has ended the inbox."""
 
 
-class ItemStream:
+class ItemStream(SyncOnly):
     """The items of one stream. Iterate over it; leaving the loop early cancels the stream.
 
     It opens on first use: with ``for``, ``blocks``, ``next`` or ``request``. When that fails, as it does without a
@@ -62,6 +62,11 @@ class ItemStream:
         """Iterate over the items, one by one. When none arrives within ``timeout`` seconds the stream is canceled, and
         TimeoutError raised."""
         return self._each()
+
+    if not TYPE_CHECKING:  # a type checker finds the missing method itself
+
+        def __aiter__(self) -> NoReturn:
+            raise blocks(self, 'write "for"')
 
     def __next__(self) -> Payload:
         """Return one item, without a loop."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for, pushed
+from afflux.calls.arguments import SyncOnly, blocks
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_CREDIT", "Peer"]
 
 
-class Peer(Opens):
+class Peer(SyncOnly, Opens):
     """One connection of one process and one thread. ``afflux.sync.connect`` creates it; ``with`` closes it.
 
     ``timeout`` is in seconds everywhere. None waits until the connection ends: it ends when the peer is silent for the
@@ -307,6 +308,11 @@ class Peer(Opens):
         """Close; waits at most ``limits.flush_s`` until the peer has read the last frames. Idempotent."""
         self._renew = None
         self._last.pump.close(reason)
+
+    if not TYPE_CHECKING:  # a type checker finds the missing method itself
+
+        def __await__(self) -> NoReturn:
+            raise blocks(self, 'omit "await"')
 
     def __enter__(self) -> Peer:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from afflux.calls import byte_sessions_of
+from afflux.calls.arguments import SyncOnly
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.payload import payload_of
 from afflux.sync.driver import Driver
@@ -13,7 +14,7 @@ from afflux.sync.inbox import Inbox
 __all__ = ["Session"]
 
 
-class Session:
+class Session(SyncOnly):
     """One session, returned by ``peer.session()``; ``with`` aborts a session that has not ended.
 
     The attribute ``may_have_been_processed`` of an error reports whether it is safe to try again. A timeout raises

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from afflux.calls import payload_for
+from afflux.calls.arguments import SyncOnly
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
 from afflux.core.events import Block, Items
@@ -146,7 +147,7 @@ class SessionSteps:
         self._items.cancel()
 
 
-class TypedSession(Generic[ClientOut]):
+class TypedSession(SyncOnly, Generic[ClientOut]):
     """A session about to be opened by ``peer.open``. ``with`` opens it and returns its first endpoint; leaving it ends
     a session that has not ended, with an error."""
 

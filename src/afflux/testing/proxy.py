@@ -15,6 +15,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
+from afflux.calls.arguments import AsyncOnly
 from afflux.testing.faults import FLAWLESS, Faults, Plan, Weather
 from afflux.transports.address import parse
 
@@ -29,7 +30,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Proxy:
+class Proxy(AsyncOnly):
     """Relay connections to the server at ``uri``, with faults::
 
         async with afflux.testing.Proxy(server.uri, to_client=Faults(cut_after=1000)) as proxy:

@@ -70,7 +70,7 @@ class Address:
 
 
 def parse(uri: str | Address, *, serving: bool = False) -> Address:
-    """Parse an address. Only a server (``serving``) may recognize protocols (``auto+tcp://…``).
+    """Parse an address. Only a server (``serving``) may recognize protocols (``auto+tcp://…``), and may have port 0.
 
     Raises:
         AddressError: the syntax is wrong, or the protocol, transport or option does not exist; the text lists those
@@ -80,6 +80,8 @@ def parse(uri: str | Address, *, serving: bool = False) -> Address:
     if address.protocol == AUTO and not serving:
         known = ", ".join(f"{name}+{address.transport}" for name in PROTOCOLS)
         raise AddressError(f"{AUTO} is for servers; a client names the protocol that it speaks, one of {known}")
+    if address.port == 0 and not serving:
+        raise AddressError(f"{address} is for servers: port 0 gives one a free port, and a client names that port")
     return address
 
 
@@ -106,7 +108,10 @@ def _hint(uri: str) -> str:
     transport = TRANSPORTS.get(scheme.rpartition("+")[2])
     if transport is None:
         host, _, port = uri[:64].rpartition(":")
-        return f'; did you mean "tcp://{host or "localhost"}:{port}"?' if port.isdigit() else ""
+        protocol, plus, _ = host.partition("+")
+        start = f"{protocol}+tcp" if plus and protocol in (*PROTOCOLS, AUTO) else "tcp"
+        host = host.removeprefix(f"{protocol}+") if start != "tcp" else host
+        return f'; did you mean "{start}://{host or "localhost"}:{port}"?' if port.isdigit() else ""
     rest = uri[len(scheme) : 64].lstrip(":/")
     if transport.authority == "path":
         return f'; did you mean "{scheme}:///{rest or "path"}"?'

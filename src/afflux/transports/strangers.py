@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from afflux.core.errors import RemoteProtocolError
 from afflux.core.recognition import mismatch, recognize, refusal_text, refused_by, unknown
 from afflux.protocols.registry import PROTOCOLS, recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import foreign
 
-__all__ = ["answer_to", "stranger", "stranger_at"]
+__all__ = ["answer_to", "refused_message", "stranger", "stranger_at"]
 
 _LONGEST_LINE: Final = 512
 "Bytes within which the first line of a protocol of text lines, such as SMTP or Redis, has to end."
@@ -42,6 +43,14 @@ def answer_to(data: bytes, expected: str, *, message: bool = False) -> tuple[str
         return "", None
     text = refusal_text(expected, other.name)
     return text, None if other.refusal is None else other.refusal(text)
+
+
+def refused_message(message: bytes, expected: str) -> tuple[str, RemoteProtocolError] | None:
+    """Return why a server of ``expected`` refuses the client that sent this first message, and the server's own error;
+    None if the engine is to have the message."""
+    text = stranger(message, expected, client=True, message=True)
+    reason, _ = ("", None) if text is None else answer_to(message, expected, message=True)
+    return (reason, RemoteProtocolError.of_handshake(text)) if text and reason else None
 
 
 def stranger(data: bytes, expected: str, *, client: bool, message: bool = False) -> str | None:

@@ -22,7 +22,7 @@ from afflux.core.limits import REASONS, Limits
 from afflux.core.recognition import UNRECOGNIZED, Unrecognized, recognize, unknown
 from afflux.protocols.registry import AUTO, recognizable
 from afflux.transports.address import Address
-from afflux.transports.strangers import answer_to, stranger
+from afflux.transports.strangers import refused_message
 from afflux.transports.ws_origins import refusal_of
 from afflux.transports.ws_rules import POLICY, Refusal, chosen
 from afflux.transports.ws_wire import Wire
@@ -122,13 +122,11 @@ class ServerWire(Wire):
     def _begins(self, message: bytes, found: list[bytes]) -> None:
         """See Wire. A client of another protocol is refused with a close, which names both."""
         super()._begins(message, found)
-        if self._protocol != AUTO and (text := stranger(message, self._protocol, client=True, message=True)):
-            reason, _ = answer_to(message, self._protocol, message=True)
-            if reason:
-                found.clear()
-                self.over = True
-                self.error = RemoteProtocolError.of_handshake(text)
-                self._server.fail(POLICY, reason)
+        if self._protocol != AUTO and (refused := refused_message(message, self._protocol)) is not None:
+            found.clear()
+            self.over = True
+            reason, self.error = refused
+            self._server.fail(POLICY, reason)
 
     def _respond(self, status: int, sentence: str, **headers: str) -> None:
         response = self._server.reject(status, f"{sentence}\n")
