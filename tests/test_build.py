@@ -6,9 +6,13 @@ AFFLUX_EXPECT_COMPILED=1: then this file proves that it is in use, and otherwise
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
+import pickle
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +23,7 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 
@@ -26,6 +31,7 @@ import afflux
 from afflux.core import buffer
 from afflux.core.frame import Frame
 from afflux.protocols.rsocket import frames
+from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "compiled.md").read_text(encoding="utf-8")
@@ -178,6 +184,19 @@ def test_what_stays_interpreted_exists_and_has_a_reason() -> None:
         assert reason
 
 
+def test_the_classes_of_payloads_are_opened_in_the_copy(tmp_path: Path) -> None:
+    """What applications derive from them, and put into them, is tested in core/test_payload_classes.py."""
+    shutil.copytree(ROOT / "src" / "afflux", tmp_path / "afflux", ignore=shutil.ignore_patterns("__pycache__"))
+    tool().open_classes(tmp_path, tmp_path)
+    for name in tool().OPEN:
+        text = (tmp_path / "afflux" / f"{name}.py").read_text(encoding="utf-8")
+        classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+        declared = "mypyc_attr(allow_interpreted_subclasses=True)"
+        assert [[ast.unparse(one) for one in node.decorator_list] for node in classes] == [[declared]] * len(classes)
+        assert not re.findall(r"data: bytes", text)
+        assert tool().reason_of(Path("afflux", f"{name}.py")) is None
+
+
 def test_a_new_package_is_found_and_its_declarations_are_not_compiled(tmp_path: Path) -> None:
     package = tmp_path / "afflux" / "protocols" / "new" / "inner"
     package.mkdir(parents=True)
@@ -228,6 +247,23 @@ def test_the_codecs_are_the_written_ones() -> None:
                 codec = frame.__mro__[1]
                 assert codec.__module__ == f"{name.rpartition('.')[0]}._codecs", frame
                 assert str(sys.modules[codec.__module__].__file__).endswith(EXTENSION)
+
+
+@compiled_only
+def test_a_compiled_class_differs_as_the_page_states() -> None:
+    for kind in (afflux.Payload, ExtendedPayload):
+        assert get_type_hints(kind) == {}
+        assert not hasattr(kind, "__slots__")
+        assert not kind.__doc__
+    assert str(inspect.signature(afflux.Payload)) == "(data=b'', metadata=None)"
+    payload = afflux.Payload(b"d")
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del payload.data
+    for protocol in (0, 1):
+        with pytest.raises(TypeError, match="cannot pickle 'Payload' object"):
+            pickle.dumps(payload, protocol)
+    with pytest.raises(TypeError, match="str or None object expected; got int"):
+        ExtendedPayload(data_mime=3)  # type: ignore[arg-type]  # the mistake under test
 
 
 @compiled_only

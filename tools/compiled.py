@@ -2,9 +2,9 @@
 
 Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
 ``AFFLUX_MYPYC=1``; ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 by default. The source is copied and not
-modified: the frame codecs are written to files of the copy, and all modules of the inner rings except those of
-``INTERPRETED`` are compiled together, so that they call each other directly. Requires only mypy and
-setuptools.
+modified: the frame codecs are written to files of the copy, the classes of payloads are opened to applications in it,
+and all modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other
+directly. Requires only mypy and setuptools.
 
 A new package in these rings is found automatically. A module that mypyc cannot compile stays interpreted, with a line
 on stderr; tests/test_build.py then requires a row in ``INTERPRETED``.
@@ -38,7 +38,6 @@ INTERPRETED = {
     "core/frame": "creates the classes of the frames",
     "core/limits": "generated from its rows at import, in a way that mypyc does not support",
     "core/machine": "generic data classes, which mypyc does not support",
-    "core/payload": "applications put bytearrays and memoryviews into it, which mypyc refuses as bytes",
     "core/terms": "data only, created once per connection",
     "*/codes": "used only for errors",
     "*/dissector": "formats text",
@@ -51,7 +50,6 @@ INTERPRETED = {
     "*/states": "the tables",
     "*/tables": "the tables",
     "protocols/family/lease": "applications inherit from the policies",
-    "protocols/limit/messages": "payloads: mypyc refuses slots in a class that inherits from an interpreted one",
     "protocols/rsio/kinds": "data classes with slots, which mypyc does not know; not used for elements",
     "protocols/rsocket/cursor": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/metadata/authentication": "data classes with constants, which mypyc does not support",
@@ -63,10 +61,12 @@ INTERPRETED = {
     "protocols/rsocket/staging": "data classes with constants, which mypyc does not support",
     "protocols/rsocket/snapshot": "runs once per stored session",
     "protocols/rsocket_draft/fields": "generates source when a frame is declared",
-    "protocols/rsocket_draft/payload": "applications put bytearrays and memoryviews into it, as into core/payload",
     "protocols/rsocket_draft/strategies": "inherits from the policies of family/lease, which are not compiled",
 }
 "Modules that stay interpreted, each with the reason; ``*`` is any package."
+
+OPEN = ("core/payload", "protocols/limit/messages", "protocols/rsocket_draft/payload")
+"Modules of payloads: applications inherit from the classes, and put bytearrays and memoryviews into them."
 
 REFUSED = re.compile(r"^(afflux/\S+\.py):\d+: error: (.*)", re.MULTILINE)
 "The message of mypyc for a module that it cannot compile."
@@ -97,6 +97,17 @@ def write_codecs(source: Path, folder: Path) -> None:
         for place in (source, folder) if frames else ():
             (place / beside).parent.mkdir(parents=True, exist_ok=True)
             (place / beside).write_text(codecs_module(frames), encoding="utf-8")
+
+
+def open_classes(source: Path, _: Path) -> None:
+    """Rewrite the modules of ``OPEN`` in the copy: mypyc refuses such classes and such data unless they declare it."""
+    declared = "@mypyc_attr(allow_interpreted_subclasses=True)\nclass "  # a declaration for mypyc: it is not called
+    imports = "from typing import TYPE_CHECKING, Any\nif TYPE_CHECKING:\n    from mypy_extensions import mypyc_attr"
+    for name in OPEN:
+        path = source / "afflux" / f"{name}.py"
+        text = path.read_text(encoding="utf-8").replace("\nclass ", f"\n{declared}")
+        text = re.sub(r"\b(data|metadata): bytes(?: \| None)?", r"\1: Any", text)
+        path.write_text(text.replace("import annotations\n", f"import annotations\n{imports}\n", 1), encoding="utf-8")
 
 
 def compile_in(source: Path, folder: Path, *refused: str) -> None:
@@ -149,7 +160,7 @@ def run(step: str, *words: str) -> str | None:
     return done.stdout + done.stderr if done.returncode else None
 
 
-STEPS = {"writing the codecs": write_codecs, "compiling": compile_in}
+STEPS = {"writing the codecs": write_codecs, "opening classes": open_classes, "compiling": compile_in}
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:

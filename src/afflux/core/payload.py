@@ -46,6 +46,16 @@ class Payload:
         """Always true: an empty payload is still a payload."""
         return True
 
+    def __getstate__(self) -> object:
+        """Return what a copy or pickle contains, in the form that ``object`` gives it. Without this method, those of a
+        compiled class would lack what an interpreted class that inherits from it adds."""
+        state = super().__getstate__()
+        names: tuple[str, ...] = getattr(self, "__mypyc_attrs__", ())  # compiled classes have these and no __slots__
+        if not names:
+            return state
+        more, slots = state if isinstance(state, tuple) else (state, {})
+        return more, slots | {name: getattr(self, name) for name in names if hasattr(self, name)}
+
     def __repr__(self) -> str:
         # Metadata may contain credentials (AU-05): show its length only.
         metadata = "" if self.metadata is None else f", metadata=({len(self.metadata)} bytes)"
