@@ -1,4 +1,4 @@
-"""Run the parts of ``make test``, three at a time: ``python -m tools.test [PART…]``.
+"""Run the parts of ``make test``, four at a time: ``python -m tools.test [PART…]``.
 
 Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in
 one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
@@ -21,8 +21,8 @@ from tests.spark.starting import quick_start
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
-AT_ONCE = 3
-"Parts that start processes mostly wait: with one more than there are cores, none is idle."
+AT_ONCE = 4
+"Parts that start processes wait half of the time: with twice as many as there are cores, none is idle."
 LONGEST = 1800
 "Seconds that a command may take. Then it is aborted, and its log shows where each of its threads was."
 
@@ -38,8 +38,9 @@ FOLDERS = {
         "tests/spark/test_embedded.py",
         "tests/spark/test_tail.py",
     ],
-    "rest": [],
     "commands": ["tests/cli", "tests/bench"],
+    "captures": ["tests/capture"],
+    "rest": [],
     "honest": ["tests/honest"],
     "drivers": ["tests/aio", "tests/sync"],
     "links": ["tests/transports", "tests/testing", "tests/peers"],
