@@ -37,6 +37,7 @@ def test_every_page_is_in_the_navigation_once_and_every_entry_is_a_page() -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_it_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     nobody = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
@@ -46,7 +47,7 @@ def test_it_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None
         env=os.environ | nobody | {"NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=390,
         check=False,
     )
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
