@@ -34,10 +34,10 @@ def test_the_parts_of_an_address(
     assert parse(str(address), serving=True) == address
 
 
-def test_port_0_is_for_servers() -> None:
+async def test_port_0_is_for_servers() -> None:
     told = "^tcp://h:0 is for servers: port 0 gives one a free port, and a client names that port$"
     with pytest.raises(afflux.AddressError, match=told):
-        afflux.connect("tcp://h:0")
+        await afflux.connect("tcp://h:0")
     with pytest.raises(afflux.AddressError, match=told):
         afflux.sync.connect("tcp://h:0")
 

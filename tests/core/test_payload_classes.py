@@ -264,3 +264,13 @@ def test_runs_create_payloads_of_the_class() -> None:
     assert [type(item) for item in items] == [Payload] * 3
     assert pickle.loads(pickle.dumps(Plain([b"x", b"yz"]))) == Plain([b"x", b"yz"])
     assert copy.copy(Run(b"..abc..def", 0, 2, 3, 2)) == [Payload(b"abc"), Payload(b"def")]
+
+
+def test_attributes_that_a_class_lists_as_compiled_ones_do_are_copied() -> None:
+    class Listed(Payload):
+        __mypyc_attrs__ = ("data", "metadata", "more", "unset")
+
+    made = Listed(b"data", b"metadata")
+    made.more = 1  # type: ignore[attr-defined] # applications may
+    copied = copy.copy(made)
+    assert (copied, copied.more) == (made, 1) and not hasattr(copied, "unset")  # type: ignore[attr-defined] # as above

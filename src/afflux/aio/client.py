@@ -310,6 +310,7 @@ class Connecting(AsyncOnly):
             watch.connecting()
         try:
             async with asyncio.timeout(plan.timeout):
+                plan.address.check_port()
                 await plan.address.carrier.load().open(plan.address, lambda: driver.pump, plan.tls)
                 if until is not None:
                     await asyncio.wait((until, driver.closed), return_when=asyncio.FIRST_COMPLETED)
@@ -391,7 +392,6 @@ def connect(
     if lease_wait is not None and not limits.lease_queue:
         limits = limits.replace(lease_queue=_MOST_WAITING)
     verbs_of(handler)
-    address.check_port()
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     policy = None if isinstance(lease, bool) else lease
     return Connecting(

@@ -70,7 +70,6 @@ def connect(
     for wanted, feature in ((lease, "lease"), (resume, "resume")):
         if wanted:
             address.entry.require(feature)
-    address.check_port()
     terms = terms_of(address, limits, setup, metadata_mime, data_mime, keepalive, lifetime, mtu)
     opening = _Opening(
         address=address,
@@ -128,6 +127,7 @@ class _Opening:
 
 
 def _dial(transport: Transport, address: Address, tls: Tls | None, limits: Limits, within: float) -> Link:
+    address.check_port()
     return transport.dial(address, within, tls, limits)
 
 
