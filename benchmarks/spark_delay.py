@@ -36,7 +36,7 @@ _WARM: Final = 0.25
 "The share of the batches at the start that does not count."
 _ROUNDS: Final = 2
 "How often both are measured in turn."
-_WARM_S: Final = 30.0
+_WARM_S: Final = 60.0
 "The most seconds that each runs before."
 _LOOK_S: Final = 0.1
 _TICK_S: Final = 0.001
@@ -63,7 +63,7 @@ class Stamps:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; return 1 if the bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_delay")
-    parser.add_argument("--seconds", type=float, default=30.0, help="duration of the stream (30)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the stream (60)")
     parser.add_argument("--rate", type=int, default=1000, help="items per second (1,000)")
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     asked = parser.parse_args(arguments)

@@ -25,7 +25,7 @@ class Asked:
     "Alternating runs of each way."
     seconds: float = 600.0
     "Duration of the measurement of memory."
-    delay_s: float = 30.0
+    delay_s: float = 60.0
     "Duration of the measurement of delays."
     items: int = 2_000_000
     "Items of a relayed stream, and rows of a write."
