@@ -1,8 +1,7 @@
 """Log the life and the frames of connections: the loggers ``afflux.connection`` (INFO) and ``afflux.frames`` (DEBUG).
 
-A driver asks ``watch_of`` once for each connection. While neither logger is enabled, the answer is None and the driver
-uses its engine directly, so that logging costs nothing. Otherwise a tap between driver and engine sees all bytes and
-events.
+A driver asks ``watch_of`` once for each connection. While neither logger is enabled, the answer is None. Otherwise the
+driver tells the watch of all bytes and events.
 
 A frame is one line, as ``afflux decode`` prints it. Payloads are cut. Secrets are masked: tokens, the payload of a
 SETUP, and of other metadata all but the route and the types and lengths of its entries.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from afflux.calls import CHANNEL_NAME, metadata_mime_of
 from afflux.core.dissect import escaped, line
@@ -75,10 +74,9 @@ class Watch:
         self.uri = uri
         self.name = f"c{next(_numbers)}"
 
-    def tap(self, engine: Engine) -> Engine:
-        """Return an engine that logs what passes, and is otherwise the given one."""
+    def begin(self, engine: Engine) -> None:
+        """The connection has an engine."""
         self._engine = engine
-        return cast("Engine", _Tap(engine, self))
 
     def connecting(self) -> None:
         """A transport is about to be opened."""
@@ -117,13 +115,13 @@ class Watch:
         reason = "" if error is None else f": {quoted(str(error) or type(error).__name__, 4 * _LONGEST)}"
         self._log(f"closed after {now - self._begun:.3f} s; {moved}{reason}")
 
-    # -- of the tap ---------------------------------------------------------------------------------------------
+    # -- what passes ---------------------------------------------------------------------------------------------
 
-    def received(self, data: bytes) -> None:
-        """Bytes have arrived."""
+    def received(self, data: bytes | memoryview) -> None:
+        """Bytes have arrived, and the engine has not seen them yet."""
         self._received += len(data)
         if self._sides is not None:
-            self._log_frames(self._sides[0], data)
+            self._log_frames(self._sides[0], bytes(data))
 
     def sent(self, data: bytes) -> None:
         """Bytes are written."""
@@ -155,50 +153,6 @@ class Watch:
         mime = None if self._engine is None else metadata_mime_of(self._engine)
         for record in side.feed(data):
             _FRAMES.debug("%s", frame_line(record | {"conn": self.name}, mime))
-
-
-class _Tap:
-    """An engine that logs what passes. It is equal to the engine inside, which events and tables may refer to."""
-
-    __slots__ = ("_engine", "_watch")
-
-    def __init__(self, engine: Any, watch: Watch) -> None:
-        self._engine = engine
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self._engine is (other._engine if isinstance(other, _Tap) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._engine)
-
-    def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """See Engine."""
-        self._watch.received(bytes(data))
-        return self._seen(self._engine.receive(data, now))
-
-    def receive_eof(self, now: float) -> list[Event]:
-        """See Engine."""
-        return self._seen(self._engine.receive_eof(now))
-
-    def tick(self, now: float) -> list[Event]:
-        """See Engine."""
-        return self._seen(self._engine.tick(now))
-
-    def outgoing(self, *limit: int) -> bytes:
-        """See Engine."""
-        data: bytes = self._engine.outgoing(*limit)
-        if data:
-            self._watch.sent(data)
-        return data
-
-    def _seen(self, events: list[Event]) -> list[Event]:
-        if events:
-            self._watch.seen(events)
-        return events
 
 
 def frame_line(record: Record, metadata_mime: str | None = None) -> str:

@@ -10,8 +10,10 @@ from afflux.core.errors import (
     ConnectionClosed,
     Consequence,
     Error,
+    LimitExceeded,
     MissingExtra,
     Rejected,
+    RemoteProtocolError,
     Unsupported,
     Violation,
 )
@@ -77,3 +79,13 @@ def test_what_ends_a_connection_is_about_each_of_its_streams() -> None:
     assert (type(one), one.message, one.code, one.stream, one.rule) == (ConnectionClosed, "gone", 1, 5, "SL-03")
     assert one.__cause__ is error
     assert error.stream == 0
+
+
+@pytest.mark.parametrize("rule", ["frame_bytes", "frame-too-large", "payload_bytes", "payload-too-large"])
+def test_an_error_tells_that_an_item_is_too_large(rule: str) -> None:
+    assert LimitExceeded("", rule=rule).too_large and RemoteProtocolError("", rule=rule).again().too_large
+
+
+@pytest.mark.parametrize("rule", [None, "first_frame_bytes", "connection_bytes", "R-27"])
+def test_other_errors_are_not_about_the_size_of_an_item(rule: str | None) -> None:
+    assert not LimitExceeded("", rule=rule).too_large

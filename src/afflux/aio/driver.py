@@ -73,7 +73,9 @@ class Driver:
     def __init__(
         self, engine: Engine, owner: Owner, *, expects: Address | None = None, watch: Watch | None = None
     ) -> None:
-        self.engine = engine = engine if watch is None else watch.tap(engine)
+        self.engine = engine
+        if watch is not None:
+            watch.begin(engine)
         self.owner = owner
         self.state = state = State(engine, self, watch)
         self.pump = pump = Pump(state, expects)
@@ -175,6 +177,8 @@ class Driver:
         calls, input = self.calls, self.input
         if self.saving is not None and not self.saving.before(events):
             return
+        if events and self.state.watch is not None:
+            self.state.watch.seen(events)
         replies, active = calls.replies, self.flushes_each_pass
         for event in events:
             if type(event) is Items and event.stream not in replies:

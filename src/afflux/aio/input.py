@@ -93,6 +93,8 @@ class Input:
         state = self._state
         self.taken += len(data)
         start = state.now()
+        if state.watch is not None:
+            state.watch.received(data)
         state.driver.dispatch(state.engine.receive(data, start))
         took = state.now() - start
         if took > self._loop_s:

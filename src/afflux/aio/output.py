@@ -118,6 +118,8 @@ class Output:
         while not self.blocked and not (paced := scheduler is not None and scheduler.should_yield()):
             if not (data := engine.outgoing(_BLOCK)):
                 break
+            if state.watch is not None:
+                state.watch.sent(data)
             if driver.saving is not None and not driver.saving.durable():
                 return
             self.written += len(data)
@@ -146,7 +148,10 @@ class Output:
 
     def write_rest(self, transport: asyncio.Transport) -> None:
         """Write all that is queued, even if the transport is full."""
-        while data := self._state.engine.outgoing():
+        state = self._state
+        while data := state.engine.outgoing():
+            if state.watch is not None:
+                state.watch.sent(data)
             transport.write(data)
 
     def reset(self) -> None:

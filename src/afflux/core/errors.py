@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Self
 
+from afflux.core.limits import ITEM_RULES
+
 __all__ = [
     "AddressError",
     "ApplicationError",
@@ -61,6 +63,11 @@ class Error(Exception):
         error = cls(message, rule="handshake")
         error.in_handshake = True
         return error
+
+    @property
+    def too_large(self) -> bool:
+        """Whether one item is larger than the receiver's ``frame_bytes`` or ``payload_bytes`` allow."""
+        return self.rule in ITEM_RULES
 
     @property
     def message(self) -> str:

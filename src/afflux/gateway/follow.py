@@ -56,8 +56,6 @@ _LOST = (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD)
 "Errors of a remote that does not have the items any more."
 _TEMPORARY = (ConnectFailed, LeaseExpired, TimeoutError, OSError)
 "Errors after which even the first subscription is tried again."
-_TOO_LARGE = ("frame_bytes", "payload_bytes", "payload-too-large")
-"Rules of errors for an item that is larger than this side can receive."
 
 _log = logging.getLogger("afflux.relay")
 
@@ -137,7 +135,7 @@ class Follower:
         except Violation as violation:
             return self._temporary(RemoteProtocolError(violation.reason, rule=violation.rule, code=violation.code))
         except (Error, TimeoutError, OSError) as error:
-            if isinstance(error, Error) and error.rule in _TOO_LARGE and self.intake.begun:
+            if isinstance(error, Error) and error.too_large and self.intake.begun:
                 place, self._large = self._large, self.intake.next
                 if place == self._large:
                     await self.intake.skip_large(error)

@@ -41,7 +41,9 @@ class Driver:
     """One connection."""
 
     def __init__(self, engine: Engine, link: Link, expects: Address, watch: Watch | None = None) -> None:
-        self.engine = engine = engine if watch is None else watch.tap(engine)
+        self.engine = engine
+        if watch is not None:
+            watch.begin(engine)
         self.watch = watch
         "Logs the connection; None while that is not logged."
         self.error: Error | None = None
@@ -195,6 +197,8 @@ class Driver:
 
     def dispatch(self, events: list[Event]) -> None:
         """Dispatch events to the streams that they concern."""
+        if events and self.watch is not None:
+            self.watch.seen(events)
         for event in singly(events):
             if (handle := HANDLERS.get(type(event))) is not None:
                 handle(self, event)

@@ -101,11 +101,10 @@ class Pump:
         """Write what is queued, as far as the link accepts it."""
         if self.away or self._gone:
             return
-        engine = self._engine
         try:
             if self._poll.watched & select.POLLOUT:
                 self._link.flush()
-            while self._unsent or (data := engine.outgoing()):
+            while self._unsent or (data := self._outgoing()):
                 if not self._unsent:
                     self._unsent = memoryview(data)
                     self._progress = monotonic()
@@ -142,7 +141,7 @@ class Pump:
     def detach(self) -> None:
         """The link is over and the session is not: write the last frames, and close the link."""
         with suppress(OSError, Error):
-            while data := self._engine.outgoing():
+            while data := self._outgoing():
                 self._link.send(memoryview(data))
         self._poll.unregister(self._link)
         self._link.close()
@@ -184,6 +183,18 @@ class Pump:
         self.write()
 
     # -- inside -------------------------------------------------------------------------------------------------
+
+    def _outgoing(self) -> bytes:
+        """Return the next bytes to write."""
+        data = self._engine.outgoing()
+        if data and (watch := self._driver.watch) is not None:
+            watch.sent(data)
+        return data
+
+    def _receive(self, data: bytes) -> None:
+        if (watch := self._driver.watch) is not None:
+            watch.received(data)
+        self._take(self._engine.receive, data, monotonic())
 
     def _take(self, work: Callable[..., list[Event]], *arguments: Any) -> None:
         """Call a method of the engine, and dispatch its events. An exception in it ends the connection."""
@@ -241,7 +252,7 @@ class Pump:
                 self._refuse_foreign(data, reason)
                 return
             self._expects = None
-        self._take(self._engine.receive, data, monotonic())
+        self._receive(data)
         self.write()
 
     @property
@@ -256,7 +267,7 @@ class Pump:
         error = RemoteProtocolError.of_handshake(text)
         if not self._resumable:
             self._driver.end(error)
-            self._take(self._engine.receive, data, monotonic())
+            self._receive(data)
             self.write()
         if not self._engine.closed:
             self._lose(error)
@@ -267,7 +278,7 @@ class Pump:
         try:
             while left > 0 and not self._driver.over and not self.away and (data := self._link.recv(_READ)):
                 left -= len(data)
-                self._take(self._engine.receive, data, monotonic())
+                self._receive(data)
         except Error as error:
             if not self._resumable:
                 self._driver.end(error)
