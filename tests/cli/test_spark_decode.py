@@ -110,9 +110,12 @@ def test_compressed_captures_are_captures_of_their_own(capture: Path, tmp_path: 
     assert files == {str(capture.with_name(name)): 81 for name in ("one.pcap", "two.pcap.xz", "three")}
 
 
-def test_paths_may_be_file_uris(capture: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_paths_may_be_file_uris(scheme: str, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
-    ran = decode(f"file://{capture}", "--out", f"file://{out}")
+    ran = decode(f"{scheme}{capture}", "--out", f"{scheme}{out}")
+    assert not (tmp_path / "file:").exists()
     assert (ran.code, ran.errors, json.loads(ran.out)["rows"]["frames"]) == (0, "", 81)
     assert pq.read_table(out / "frames").num_rows == 81
 
@@ -228,6 +231,7 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
         (("s3://bucket/a.pcap",), 1, "s3://bucket/a.pcap is not in a file system: object stores are not supported"),
         (("captures", "--out", "s3://bucket/out"), 2, "--out: s3://bucket/out is not in a file system: object stores"),
+        (("captures", "--out", "file://host/out"), 2, "--out: file://host/out is not in a file system: object stores"),
         (("captures", "--index-dir", "s3://bucket"), 2, "--index-dir: s3://bucket is not in a file system: object"),
         (("captures", "--out", "captures"), 2, "has files that are no capture tables: choose a new directory"),
     ],

@@ -6,6 +6,7 @@ file cannot be read from the middle, so each is a capture of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from glob import glob, has_magic
@@ -20,6 +21,8 @@ from afflux.capture.source import compression, named_as_capture
 __all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in", "local"]
 
 _START = 0x1_0000
+_FILE = re.compile(r"^file:(?://)?(?=/(?!/))")
+"The scheme of an absolute path, in both forms that Spark knows."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class CaptureFiles:
 
 
 def local(text: str) -> str:
-    """Return a path without ``file://``. Raises CaptureError if another scheme names no file system."""
-    path = text.removeprefix("file://")
+    """Return a path without ``file:`` or ``file://``. Raises CaptureError for the path of another host or scheme."""
+    path = _FILE.sub("", text)
     if "://" in path:
         raise CaptureError(f"{text} is not in a file system: object stores are not supported")
     return path
