@@ -86,6 +86,6 @@ def test_an_error_tells_that_an_item_is_too_large(rule: str) -> None:
     assert LimitExceeded("", rule=rule).too_large and RemoteProtocolError("", rule=rule).again().too_large
 
 
-@pytest.mark.parametrize("rule", [None, "first_frame_bytes", "connection_bytes", "R-27"])
+@pytest.mark.parametrize("rule", [None, "first_frame_bytes", "connection_bytes", "cursor-gap"])
 def test_other_errors_are_not_about_the_size_of_an_item(rule: str | None) -> None:
     assert not LimitExceeded("", rule=rule).too_large

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
+import re
 import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -158,16 +161,25 @@ async def test_a_commit_of_many_partitions(peer: afflux.Peer) -> None:
         await asked(peer, many)
 
 
-async def test_the_time_that_spark_needs_does_not_count(receiver: Receiver) -> None:
-    """The rows pause for three times writeTimeoutMs. Keepalives are sent meanwhile: a thread waits for the rows."""
+async def test_the_time_that_spark_needs_does_not_count(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    """The rows pause for longer than writeTimeoutMs. Keepalives are sent meanwhile: a thread waits for the rows."""
+    kept_alive = threading.Event()
+    received = itertools.count(1)
+
+    def seen(record: logging.LogRecord) -> bool:
+        if re.search(" < .*KEEPALIVE", record.getMessage()) and next(received) == 60:  # 1.5 s: two each 50 ms
+            kept_alive.set()
+        return True
 
     def rows() -> Iterator[bytes]:
         yield block([b"a"])
-        threading.Event().wait(0.3)
+        assert kept_alive.wait(60)
         yield block([b"b"])
 
+    caplog.set_level(logging.DEBUG, "afflux.frames")
+    caplog.handler.addFilter(seen)
     async with afflux.serve("tcp://127.0.0.1:0", receiver) as server:
-        options = SinkOptions.parse({"uri": f"{server.uri}?keepalive=0.02&lifetime=0.1", "writeTimeoutMs": "100"})
+        options = SinkOptions.parse({"uri": f"{server.uri}?keepalive=0.05", "writeTimeoutMs": "1000"})
         assert await asyncio.to_thread(sending.stage, options, STAGE, rows()) == Staged(rows=2)
 
 

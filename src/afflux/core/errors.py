@@ -10,8 +10,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Self
 
-from afflux.core.limits import ITEM_RULES
-
 __all__ = [
     "AddressError",
     "ApplicationError",
@@ -67,6 +65,8 @@ class Error(Exception):
     @property
     def too_large(self) -> bool:
         """Whether one item is larger than the receiver's ``frame_bytes`` or ``payload_bytes`` allow."""
+        from afflux.core.limits import ITEM_RULES  # importing afflux does not import dataclasses
+
         return self.rule in ITEM_RULES
 
     @property
