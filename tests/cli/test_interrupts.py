@@ -108,6 +108,31 @@ def test_while_a_server_is_silent(command: str) -> None:
             assert interrupted(process) == ""
 
 
+WITHIN_A_CALLBACK = """
+import os, signal, socket, sys
+
+class Interrupted(socket.socket):
+    def getsockopt(self, *names):
+        if names == (socket.SOL_SOCKET, socket.SO_ERROR):  # asyncio has seen that the connection is wanted
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().getsockopt(*names)
+
+socket.socket = Interrupted
+from afflux.cli import main
+sys.argv[0] = "afflux"
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("command", ["request", "shell"])
+def test_within_a_callback_of_the_loop(command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        words = [sys.executable, "-c", WITHIN_A_CALLBACK, command, uri]
+        ended = subprocess.run(words, input=b"request -d x", capture_output=True, timeout=PATIENCE)  # noqa: PLW1510
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 @pytest.mark.parametrize(
     "options", ["-o ndjson", "-o csv", "-o raw", "-o json", "-o table", "--graph", "--credit auto"]
 )

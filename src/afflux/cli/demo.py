@@ -14,6 +14,7 @@ import typer
 
 from afflux.cli.exits import FAILED, usage
 from afflux.cli.inputs import new_directory
+from afflux.cli.looping import run_loop
 from afflux.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def demo(
         from afflux.demo.job import run
 
         with _View(console, rows, batch) as view:
-            result = asyncio.run(_stoppable(run(out, rows=rows, batch=batch, crash=crash, report=view.report), view))
+            result = run_loop(_stoppable(run(out, rows=rows, batch=batch, crash=crash, report=view.report), view))
             view.end(result)
     if not sys.stdout.isatty():  # a terminal has all of it already
         typer.echo(json.dumps(result.line()))
@@ -79,7 +80,7 @@ def _live(console: Console, out: Path, rows: int, rate: int, batch: int, crash: 
 
     with LiveView(console, rows, rate, batch) as view:
         job = run_live(out, rows=rows, rate=rate, batch=batch, crash=crash, report=view.report)
-        result = asyncio.run(_stoppable(job, view))
+        result = run_loop(_stoppable(job, view))
         view.end(result)
     return result
 

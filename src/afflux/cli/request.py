@@ -20,6 +20,7 @@ from afflux.cli.explaining import explain
 from afflux.cli.graph import Graph
 from afflux.cli.inputs import duration, items, one
 from afflux.cli.limiting import ConnectTimeout, LimitOption, connect_timeout, limits_of, name_option
+from afflux.cli.looping import run_loop
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
 from afflux.cli.routes import ROUTE_COLUMNS, show_routes
@@ -273,7 +274,7 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
 
 def _start(context: typer.Context, asked: Asked, show: Printer) -> None:
     with log_shown(asked.verbose):
-        asyncio.run(perform(asked, show, asked.connecting))
+        run_loop(perform(asked, show, asked.connecting))
 
 
 def _verb(**chosen: bool) -> Verb:

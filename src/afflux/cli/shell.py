@@ -20,6 +20,7 @@ from afflux.cli import inputs
 from afflux.cli.completing import addresses
 from afflux.cli.exits import DONE, USAGE, code_of, words
 from afflux.cli.limiting import ConnectTimeout, LimitOption
+from afflux.cli.looping import run_loop
 from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
@@ -82,7 +83,7 @@ def shell(
 
         code = asyncio.run(runner.converse(prompt_lines(runner, history or _history())))
     else:
-        code = asyncio.run(runner.execute(_piped()))
+        code = run_loop(runner.execute(_piped()))
     if code != DONE:
         raise typer.Exit(code)
 
