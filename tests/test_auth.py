@@ -472,7 +472,7 @@ async def test_trying_at_once_gains_nothing() -> None:
 
 async def test_a_check_that_never_answers_blocks_no_client_for_ever() -> None:
     slow = Slow()
-    limits = Limits.server(auth_failures=1, handshake_s=0.05)
+    limits = Limits.server(auth_failures=1, handshake_s=0.3)
     async with afflux.serve(TCP, auth.per_request(Guarded(), slow), limits=limits) as server:
         async with afflux.connect(server.uri) as peer:
             first = asyncio.ensure_future(peer.request(b""))

@@ -227,10 +227,10 @@ async def test_a_server_that_falls_silent_is_given_up() -> None:
 async def test_keepalives_keep_an_idle_connection() -> None:
     async with (
         afflux.serve("tcp://127.0.0.1:0", Demo()) as server,
-        afflux.connect(server.uri, keepalive=0.05, lifetime=0.2) as peer,
+        afflux.connect(server.uri, keepalive=0.1, lifetime=0.8) as peer,
     ):
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
+            async with asyncio.timeout(1):
                 await peer.wait_closed()
         assert await peer.request(b"x") == Payload(b"x")
 

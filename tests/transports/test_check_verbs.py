@@ -215,7 +215,7 @@ def ends(sock: socket.socket) -> None:
 @sockets
 @pytest.mark.parametrize("words", [b"", b"\x00", b"\x16\x03\x01\x02\x00\x01\x00"])
 async def test_a_stranger_who_falls_silent_is_closed(place: Place, words: bytes) -> None:
-    limits = Limits.server(handshake_s=0.05)
+    limits = Limits.server(handshake_s=0.3)
     async with place.serve(Demo(), limits=limits) as server:
         bystander = await place.connect(server.uri)
         await bystander.request(b"")
