@@ -57,8 +57,13 @@ one for all.
 """
 WITH_SPARK = {"spark", "kills"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
-MAKING = Lock()
-"Held while the archive is made."
+PREPARED = {
+    "tests.spark.starting": WITH_SPARK,
+    "tests.capture.building": {*WITH_SPARK, "captures", "commands"},
+}
+"Modules that make what many processes of these parts would make for themselves. Tests pass without."
+PREPARING = {module: Lock() for module in PREPARED}
+"Held while one is made; parts that do not need it run meanwhile."
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
@@ -124,7 +129,8 @@ def run(name):
     since = time.monotonic()
     # Without bytecode each process compiles what it imports: 0.5 s for the asyncio driver, otherwise 0.2 s.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment |= starting_quickly() if name in WITH_SPARK else {}
+    prepare(name)
+    environment |= quick_start() if name in WITH_SPARK else {}
     environment |= {"AFFLUX_FORKED_READERS": "1"} if name == "spark" else {}  # tests/spark/forking.py
     with (LOGS / f"{name}.log").open("wb") as log:
         longest = LONGEST * 4 if name in LONGER else LONGEST
@@ -132,11 +138,12 @@ def run(name):
     return name, passed, time.monotonic() - since
 
 
-def starting_quickly():
-    """Make the archive of Spark's classes, unless it is there, and return the environment with it."""
-    with MAKING:  # one part makes it, and meanwhile parts without Spark run
-        subprocess.run([sys.executable, "-m", "tests.spark.starting"], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
-    return quick_start()
+def prepare(name):
+    """Make what a part needs, unless it is there."""
+    for module, parts in PREPARED.items():
+        if name in parts:
+            with PREPARING[module]:
+                subprocess.run([sys.executable, "-m", module], cwd=ROOT, stderr=subprocess.DEVNULL, check=False)
 
 
 def succeeds(command, environment, log, longest):
