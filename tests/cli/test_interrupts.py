@@ -129,7 +129,7 @@ def test_within_a_callback_of_the_loop(command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         words = [sys.executable, "-c", WITHIN_A_CALLBACK, command, uri]
-        ended = subprocess.run(words, input=b"request -d x", capture_output=True, timeout=PATIENCE)  # noqa: PLW1510
+        ended = subprocess.run(words, input=b"request -d x", capture_output=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stderr) == (130, b"")
 
 
