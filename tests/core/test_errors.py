@@ -81,11 +81,7 @@ def test_what_ends_a_connection_is_about_each_of_its_streams() -> None:
     assert error.stream == 0
 
 
-@pytest.mark.parametrize("rule", ["frame_bytes", "frame-too-large", "payload_bytes", "payload-too-large"])
-def test_an_error_tells_that_an_item_is_too_large(rule: str) -> None:
-    assert LimitExceeded("", rule=rule).too_large and RemoteProtocolError("", rule=rule).again().too_large
-
-
-@pytest.mark.parametrize("rule", [None, "first_frame_bytes", "connection_bytes", "cursor-gap"])
-def test_other_errors_are_not_about_the_size_of_an_item(rule: str | None) -> None:
-    assert not LimitExceeded("", rule=rule).too_large
+def test_an_error_tells_that_an_item_is_too_large_only_if_it_was_raised_so() -> None:
+    """The rule is a citation."""
+    assert RemoteProtocolError("", rule="payload_bytes", too_large=True).again().about(3).too_large
+    assert not LimitExceeded("", rule="payload_bytes").again().too_large

@@ -46,14 +46,24 @@ class Error(Exception):
     "Whether the peer may have processed part of the request. False: a retry is safe."
     in_handshake: bool = False
     "The peer did not answer in the expected protocol, so the connection ended before the protocol began."
+    too_large: bool = False
+    "One item that the peer sent is larger than this side's ``frame_bytes`` or ``payload_bytes`` allow."
 
     def __init__(
-        self, message: str = "", *, code: int | None = None, stream: int | None = None, rule: str | None = None
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        stream: int | None = None,
+        rule: str | None = None,
+        too_large: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.stream = stream
         self.rule = rule
+        if too_large:
+            self.too_large = True
 
     @classmethod
     def of_handshake(cls, message: str) -> Self:
@@ -61,13 +71,6 @@ class Error(Exception):
         error = cls(message, rule="handshake")
         error.in_handshake = True
         return error
-
-    @property
-    def too_large(self) -> bool:
-        """Whether one item is larger than the receiver's ``frame_bytes`` or ``payload_bytes`` allow."""
-        from afflux.core.limits import ITEM_RULES  # importing afflux does not import dataclasses
-
-        return self.rule in ITEM_RULES
 
     @property
     def message(self) -> str:
@@ -230,6 +233,7 @@ class Violation(Exception):  # noqa: N818 -- not an error until blame is known
         code: int | None = None,
         stream: int = 0,
         consequence: Consequence = Consequence.END_CONNECTION,
+        too_large: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -237,3 +241,4 @@ class Violation(Exception):  # noqa: N818 -- not an error until blame is known
         self.code = code
         self.stream = stream
         self.consequence = consequence
+        self.too_large = too_large

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import inf, isfinite, prod
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 __all__ = [
-    "ITEM_RULES",
     "REASONS",
     "ROWS",
     "LimitRow",
@@ -280,10 +279,6 @@ ROWS: Mapping[str, LimitRow] = MappingProxyType(
 )
 "The declarations, by name, in the order of the fields."
 
-ITEM_RULES: Final = frozenset(
-    rule for name in ("frame_bytes", "payload_bytes") for rule in (name, ROWS[name].reason) if rule
-)
-"The rules of errors for an item that is larger than its receiver takes: the names and the reason words of the limits."
 REASONS: Mapping[str, str] = MappingProxyType({name: row.reason for name, row in ROWS.items() if row.reason})
 "The reason word of each limit that has one, as on the wire and in counters."
 

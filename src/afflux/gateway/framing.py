@@ -66,4 +66,5 @@ class Cutter:
 
     def _check(self, size: int) -> None:
         if size > self._most:
-            raise LimitExceeded(f"an item has {size} bytes, and at most {self._most} are allowed", rule="payload_bytes")
+            text = f"an item has {size} bytes, and at most {self._most} are allowed"
+            raise LimitExceeded(text, rule="payload_bytes", too_large=True)

@@ -115,7 +115,7 @@ class Session(SyncOnly):
             parts += data
             if len(parts) > most:
                 self.abort("payload-too-large")
-                raise LimitExceeded(f"more than {most} bytes", stream=self.stream, rule="payload_bytes")
+                raise LimitExceeded(f"more than {most} bytes", stream=self.stream, rule="payload_bytes", too_large=True)
         return bytes(parts)
 
     def abort(self, reason: str = "") -> None:

@@ -94,7 +94,7 @@ def limited(name: str, limits: Limits | None = None, size: int | None = None) ->
     if limits is None:
         return RemoteProtocolError(REASONS[name], rule=name)
     text = reached(limits, name) if size is None else oversize(limits, name, size)
-    return RemoteProtocolError(text, rule=name)
+    return RemoteProtocolError(text, rule=name, too_large=name == "frame_bytes")
 
 
 def printable(text: str, most: int) -> str:

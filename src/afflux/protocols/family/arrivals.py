@@ -158,7 +158,7 @@ def _item(streams: Streams, stream: Stream, is_item: bool, complete: bool, paylo
     elif len(payload) > streams.limits.payload_bytes and stream.state != _IN_DONE:
         stream.late = 0
         reason = oversize(streams.limits, "payload_bytes", len(payload))
-        streams.step(stream, StreamInput.TOO_BIG, (reason, streams.member.codes.Code.REJECTED))
+        streams.step(stream, StreamInput.TOO_BIG, (reason, streams.member.codes.Code.REJECTED, True))
     elif complete or stream.verb == "request":
         # R-23: the answer of a request completes it, with or without C
         streams.step(stream, StreamInput.ITEM_LAST, payload)
@@ -192,7 +192,7 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
         malformed = violation.consequence is Consequence.END_STREAM
         input = StreamInput.MALFORMED if malformed else StreamInput.TOO_BIG
         code = streams.member.codes.Code.INVALID if malformed else streams.member.codes.Code.REJECTED
-        _refused(streams, id, request, not last, input, (violation.reason, code))
+        _refused(streams, id, request, not last, input, (violation.reason, code, violation.too_large))
         return
     if whole is None:
         if reassembly.small(id, streams.member.layout.prefix + frame.encoded_size):
@@ -209,7 +209,7 @@ def fragment(streams: Streams, frame: Any, last: bool) -> None:
 
 
 def _refused(
-    streams: Streams, id: int, request: Any, more: bool, input: StreamInput, argument: tuple[str, int]
+    streams: Streams, id: int, request: Any, more: bool, input: StreamInput, argument: tuple[str, int, bool]
 ) -> None:
     """Apply the refusal of a payload. ``more``: further fragments will arrive and are dropped (FG-01)."""
     stream = streams.live.get(id)
@@ -219,7 +219,7 @@ def _refused(
         stream.late = streams.limits.fragments if more else 0
         streams.step(stream, input, argument)
     else:
-        reason, code = argument
+        reason, code, _ = argument
         silent = request is not None and streams.member.verbs[type(request)].verb == "fire"
         _refuse(streams, id, code, reason, more, silent)
 
@@ -230,7 +230,7 @@ def expire(streams: Streams) -> None:
     while (oldest := reassembly.oldest()) and oldest[1] + streams.limits.reassembly_s <= now:
         request = reassembly.request(oldest[0])
         reassembly.drop(oldest[0])
-        argument = ("reassembly-timeout", streams.member.codes.Code.CANCELED)
+        argument = ("reassembly-timeout", streams.member.codes.Code.CANCELED, False)
         _refused(streams, oldest[0], request, True, StreamInput.TOO_BIG, argument)
 
 

@@ -70,7 +70,9 @@ def _over(connection: Connection) -> None:
 def break_off(connection: Connection, violation: Violation) -> None:
     """Report the rule that the peer broke, and close."""
     code = violation.code or connection.member.codes.Code.CONNECTION_ERROR
-    error: Error = RemoteProtocolError(violation.reason, code=code, stream=0, rule=violation.rule)
+    error: Error = RemoteProtocolError(
+        violation.reason, code=code, stream=0, rule=violation.rule, too_large=violation.too_large
+    )
     if violation.consequence is Consequence.REFUSE_SETUP:
         error = ConnectionClosed(violation.reason, code=code, rule=violation.rule)
     end(connection, error, code, words(connection, explained(connection.limits, violation.reason)))

@@ -353,7 +353,8 @@ class Inbound:
         if length <= self._limit:
             return layout.own + length
         if not self.first:
-            raise Violation(oversize(self._streams.limits, "frame_bytes", length), rule="frame_bytes")
+            text = oversize(self._streams.limits, "frame_bytes", length)
+            raise Violation(text, rule="frame_bytes", too_large=True)
         reason = oversize(self._streams.limits, "first_frame_bytes", length)
         if layout.id_first and any(block[position + layout.prefix : min(end, position + layout.prefix + 4)]):
             # HS-12: a first frame is on stream 0, whatever its type

@@ -162,7 +162,8 @@ class Reassembly:
         try:
             partial.add(frame, self._rule, self._place)
             if partial.size > self._limits.payload_bytes:
-                raise _reached(oversize(self._limits, "payload_bytes", partial.size, more=not last), "payload_bytes")
+                reason = oversize(self._limits, "payload_bytes", partial.size, more=not last)
+                raise _reached(reason, "payload_bytes", too_large=True)
             if partial.fragments > self._limits.fragments:
                 raise _reached("too-many-fragments", "fragments")
             grown = self._cost(partial) - before
@@ -217,6 +218,6 @@ class Reassembly:
         return partial.size + partial.fragments * self._limits.object_overhead_bytes
 
 
-def _reached(reason: str, limit: str) -> Violation:
+def _reached(reason: str, limit: str, *, too_large: bool = False) -> Violation:
     """Return the violation of a payload that reaches a limit: it is refused."""
-    return Violation(reason, rule=limit, consequence=Consequence.REJECT_REQUEST)
+    return Violation(reason, rule=limit, consequence=Consequence.REJECT_REQUEST, too_large=too_large)

@@ -113,15 +113,16 @@ def _end_failed(streams: Streams, stream: Stream, error: Error) -> None:
     streams.current.events.append(Failed(stream.id, error))
 
 
-def _refuse_big(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
-    reason, code = argument
+def _refuse_big(streams: Streams, stream: Stream, argument: tuple[str, int, bool]) -> None:
+    reason, code, too_large = argument
     _refuse_payload(streams, stream, code, reason)
-    error = LimitExceeded(explained(streams.limits, reason), stream=stream.id, rule=reason.partition(":")[0])
+    text, rule = explained(streams.limits, reason), reason.partition(":")[0]
+    error = LimitExceeded(text, stream=stream.id, rule=rule, too_large=too_large)
     streams.current.events.append(Failed(stream.id, error))
 
 
-def _refuse_malformed(streams: Streams, stream: Stream, argument: tuple[str, int]) -> None:
-    reason, code = argument
+def _refuse_malformed(streams: Streams, stream: Stream, argument: tuple[str, int, bool]) -> None:
+    reason, code, _ = argument
     _refuse_payload(streams, stream, code, reason)
     rule = streams.member.rules.order
     streams.current.events.append(

@@ -173,7 +173,7 @@ class ClientSessions:
     def refuse(self, session: Session, reason: str, rule: str) -> None:
         """Abort and report a session whose response cannot be stored; it may have been processed."""
         self.abort(session, reason)
-        self.fail(session, SessionAborted(reason, stream=session.stream, rule=rule))
+        self.fail(session, SessionAborted(reason, stream=session.stream, rule=rule, too_large=True))
 
     @property
     def idle(self) -> bool:

@@ -26,7 +26,9 @@ def violate(connection: Connection, cause: Violation | RemoteProtocolError | Lim
     code = Code.INVALID_SETUP if not connection.setups.established else Code.CONNECTION_ERROR
     if isinstance(cause, Violation):
         code = Code(cause.code or code)
-        error: Error = RemoteProtocolError(cause.reason, code=code, stream=0, rule=cause.rule)
+        error: Error = RemoteProtocolError(
+            cause.reason, code=code, stream=0, rule=cause.rule, too_large=cause.too_large
+        )
     else:
         error = cause
     _refuse_with(connection, code, error.message, error)

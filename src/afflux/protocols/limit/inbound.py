@@ -105,7 +105,7 @@ class Inbound:
         if size < HEADER_SIZE:
             raise Violation(f"a frame of {size} bytes: the header has {HEADER_SIZE}", rule="FR-01")
         if size > limits.frame_bytes:
-            raise Violation(oversize(limits, "frame_bytes", size), rule="frame_bytes")
+            raise Violation(oversize(limits, "frame_bytes", size), rule="frame_bytes", too_large=True)
         if size <= limits.first_frame_bytes or not connection.first:
             return 0
         if len(block) < start + HEADER_SIZE:

@@ -238,7 +238,7 @@ class Connection:
         """Report the peer's violation."""
         if isinstance(cause, Message):
             cause = Violation(f"{cause.NAME} is not legal here", rule="R-9")
-        error = RemoteProtocolError(cause.reason, stream=0, rule=cause.rule)
+        error = RemoteProtocolError(cause.reason, stream=0, rule=cause.rule, too_large=cause.too_large)
         self.farewell.await_reply(cause.reason, error, error)
 
     def reply(self, goodbye: Goodbye) -> None:

@@ -69,7 +69,7 @@ class Cursor:
         """Read the length of a text or of bytes, within the limits (R-7, D-4)."""
         size = self.varint()
         if size > self.limits.payload_bytes:
-            raise Violation(oversize(self.limits, "payload_bytes", size), rule="R-7")
+            raise Violation(oversize(self.limits, "payload_bytes", size), rule="R-7", too_large=True)
         return size
 
     def take(self, size: int) -> bytes:

@@ -52,7 +52,8 @@ class Parts:
         cost = len(data) + limits.object_overhead_bytes
         if partial.size + len(data) > limits.payload_bytes:
             size = partial.size + len(data)
-            raise Violation(oversize(limits, "payload_bytes", size, more=not last), rule="payload_bytes")
+            text = oversize(limits, "payload_bytes", size, more=not last)
+            raise Violation(text, rule="payload_bytes", too_large=True)
         if partial.count >= limits.fragments:
             raise Violation(REASONS["fragments"], rule="fragments")
         if cost > room:

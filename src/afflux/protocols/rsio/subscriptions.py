@@ -141,7 +141,7 @@ class Subscriptions:
         self.shared.out.control(message.encode())
 
     def refuse_size(self, subscription: Subscription, size: int) -> None:
-        self.abandon(subscription, _refused(oversize(self.shared.limits, "payload_bytes", size)))
+        self.abandon(subscription, _refused(oversize(self.shared.limits, "payload_bytes", size), too_large=True))
 
     def deliver(self, subscription: Subscription, elements: tuple[bytes, int, int]) -> None:
         data, size, count = elements
@@ -210,9 +210,10 @@ _ACTIONS: list[Callable[[Subscriptions, Subscription, Any], None]] = numbered(
 )
 
 
-def _refused(reason: str) -> LimitExceeded:
+def _refused(reason: str, *, too_large: bool = False) -> LimitExceeded:
     """The error of a subscription that a limit ends."""
-    return LimitExceeded(f"{reason}: the subscription is canceled", rule=reason.partition(":")[0])
+    text = f"{reason}: the subscription is canceled"
+    return LimitExceeded(text, rule=reason.partition(":")[0], too_large=too_large)
 
 
 class Signals:
@@ -247,7 +248,7 @@ class Signals:
         if not subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.element or b""))
         elif message.element is None:
-            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(reached(self._shared.limits, "payload_bytes")))
+            self._refuse_large(subscription)
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.element, len(message.element), 1))
 
@@ -260,9 +261,14 @@ class Signals:
         elif count > subscription.to_receive.available:
             self._subscriptions.step(subscription, _I.NEXT_EXCESS, len(message.elements or b""))
         elif message.elements is None:
-            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(reached(self._shared.limits, "payload_bytes")))
+            self._refuse_large(subscription)
         else:
             self._subscriptions.step(subscription, _I.NEXT, (message.elements, size, count))
+
+    def _refuse_large(self, subscription: Subscription) -> None:
+        """Refuse an element of which only the size was read."""
+        error = _refused(reached(self._shared.limits, "payload_bytes"), too_large=True)
+        self._subscriptions.step(subscription, _I.NEXT_BIG, error)
 
     def on_part(self, subscription: Subscription, message: frames.OnNextPart | frames.OnNextLastPart) -> None:
         """Apply a part of an element; the first one uses the demand."""
@@ -283,7 +289,8 @@ class Signals:
         try:
             element = self._parts.add(key, data, last, shared.now, room)
         except Violation as violation:
-            self._subscriptions.step(subscription, _I.NEXT_BIG, _refused(violation.reason))
+            refused = _refused(violation.reason, too_large=violation.too_large)
+            self._subscriptions.step(subscription, _I.NEXT_BIG, refused)
             return
         if element is None:
             if self._parts.small(key, len(data)):
