@@ -15,6 +15,7 @@ from afflux.capture.flows import Connection
 from afflux.capture.reassembly import cut_short
 from afflux.capture.settings import HEADS, OTHERS, Content, Event, Settings
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
+from afflux.capture.talk import Followed
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import reached
@@ -23,16 +24,16 @@ from afflux.core.recognition import recognize
 __all__ = ["Conversation"]
 
 
-class Conversation:
+class Conversation(Followed):
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
-        "connection", "content", "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "content",
+        "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
-        self.connection = connection
+        super().__init__(connection)
         self.settings = settings
         self.settled = False
         self.idle = False
@@ -42,8 +43,6 @@ class Conversation:
         self.protocol: ProtocolEntry | None = None
         self.others: tuple[ProtocolEntry, ...] = ()
         "The protocols with the same first bytes that are never guessed."
-        self.client: bool | None = None
-        "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
         self.security: Decryption | None = None
@@ -57,17 +56,6 @@ class Conversation:
         self._size = 0
         self._sides: dict[bool, Side] = {}
         self._given_up: list[Side] = []
-
-    @property
-    def id(self) -> str:
-        """See Talk."""
-        return self.connection.id
-
-    @property
-    def synced(self) -> tuple[bool, bool]:
-        """See Talk."""
-        halves, client = self.connection.halves, bool(self.client)
-        return halves[not client].synced, halves[client].synced
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from typing import Protocol
 from afflux.capture.connections import Connection
 from afflux.core.entry import ProtocolEntry
 
-__all__ = ["Talk", "rising"]
+__all__ = ["Followed", "Talk", "rising"]
 
 
 class Talk(Protocol):
@@ -36,6 +36,28 @@ class Talk(Protocol):
     @property
     def synced(self) -> tuple[bool, bool]:
         """Whether the bytes of the server and of the client are known from the first one. The client is known."""
+
+
+class Followed:
+    """A connection whose directions are followed; see Talk."""
+
+    __slots__ = ("client", "connection")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.client: bool | None = None
+        "The direction of the client (see ``Connection.opener``); None until it is known."
+
+    @property
+    def id(self) -> str:
+        """See Talk."""
+        return self.connection.id
+
+    @property
+    def synced(self) -> tuple[bool, bool]:
+        """See Talk."""
+        halves, client = self.connection.halves, bool(self.client)
+        return halves[not client].synced, halves[client].synced
 
 
 def rising(talk: Talk) -> bool:

@@ -266,6 +266,8 @@ class Whole:
             mask=(1 << 8 * prefix.width) - 1 & ~prefix.reserved, largest=shape.client.largest,
         )  # fmt: skip
         good = (tails == stops).reshape(-1, 2).all(axis=1)
+        if not good.any():
+            return []
         segment = np.repeat(np.arange(len(rows)), np.diff(np.searchsorted(at + sizes, ends, "right"), prepend=0))
         frames = Rows(block, at, sizes, lane[segment], found.index[rows][segment], np.zeros(len(at), np.int64))
         frames = frames.where(good[frames.lane >> 1]) if not good.all() else frames
