@@ -238,8 +238,23 @@ class BatchReader:
                 _fields(made, partial(self._record, rows, lanes), here, found.read[here], values)
         if not len(wrong):
             return made
-        records = [self._record(rows, lanes, row, int(made.offset[row])) for row in wrong.tolist()]
-        return made.put(wrong, Frames.made_of(records, time, kinds, payload=self._payload))
+        return made.put(wrong, self._alone(rows, lanes, wrong, made, kinds))
+
+    def _alone(self, rows: Rows, lanes: Lanes, wrong: Ints, made: Frames, kinds: Kinds) -> Frames:
+        """Return the frames of some rows, each read by a dissector; those with the same bytes are read once."""
+        at, lane = rows.at[wrong], rows.lane[wrong]
+        columns = (wrong, at, at + rows.size[wrong], lanes.client[lane])
+        known: dict[tuple[bool, bytes], int] = {}
+        samples: list[Found] = []
+        numbers: list[int] = []
+        for row, begin, end, client in zip(*(column.tolist() for column in columns), strict=True):
+            number = known.setdefault((client, rows.block[begin:end]), len(samples))
+            if number == len(samples):
+                samples.append(self._record(rows, lanes, row, 0))
+            numbers.append(number)
+        found = Frames.made_of(samples, np.empty(0, np.int64), kinds, payload=self._payload)
+        mine = {name: getattr(made, name)[wrong] for name in ("packet", "time", "conn", "offset")}
+        return found.repeated(np.array(numbers, np.int64), conversations=lanes.talks, **mine)
 
     def _record(self, rows: Rows, lanes: Lanes, row: int, offset: int) -> Found:
         """Return the record of one frame."""

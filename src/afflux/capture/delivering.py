@@ -60,7 +60,7 @@ class Delivering:
         self._flow = flow
         self._rows: list[tuple[int, ...]] = []
         self._bulks: _Bulk | None = None
-        self._all: list[Ints] = []
+        self._all: tuple[Ints, Ints] | None = None
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
         """Deliver the segments ``order``, which are sorted by direction."""
@@ -207,10 +207,10 @@ class Delivering:
 
     def _segments(self, flow: int) -> Ints:
         """All segments of a connection, those without data included: they acknowledge."""
-        if not self._all:
-            order = np.argsort(self._flow, kind="stable")
-            self._all = np.split(order, np.flatnonzero(np.diff(self._flow[order])) + 1)
-        return self._all[flow]
+        if self._all is None:
+            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
+        order, stops = self._all
+        return order[stops[flow - 1] if flow else 0 : stops[flow]]
 
     def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
         """Whether all segments continue their directions, and no bytes wait."""

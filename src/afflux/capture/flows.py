@@ -192,6 +192,10 @@ class Flows:
         if self._whole is not None and self._whole.passed is not None:
             self._whole.passed(brief)
 
+    def peek(self, key: Key) -> Entry | None:
+        """Return what ``find`` does. This is no use of the connection, so it may be dropped as early as before."""
+        return self._table.get(key)
+
     def opening(self, key: Key, opening: Opening | None, rising: bool, seq: int, answer: bool, time: int) -> Opening:
         """Note a SYN. A connection costs little until it has data: captures may contain millions of SYNs."""
         if opening is None or opening.closed or opening.initial[rising] not in (-1, seq):

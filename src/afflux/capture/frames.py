@@ -207,6 +207,18 @@ class Frames:
             changed["payloads"] = Payloads(found.block, found.metadata[order], found.data[order])
         return replace(self, **changed)
 
+    def repeated(self, rows: Ints, **columns: Any) -> Frames:
+        """Return the frames in some rows, which may repeat. ``columns`` take the place of theirs."""
+        numbers = rows.tolist()
+        changed: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        for name in _SPARSE:
+            found = getattr(self, name)
+            changed[name] = {place: found[row] for place, row in enumerate(numbers) if row in found} if found else {}
+        if self.payloads is not None:
+            found = self.payloads
+            changed["payloads"] = Payloads(found.block, found.metadata[rows], found.data[rows])
+        return replace(self, **changed | columns)
+
     def put(self, rows: Ints, other: Frames) -> Frames:
         """Return the frames with other ones in some rows. The connections and the kinds are those of this one's."""
         numbers = {conversation: number for number, conversation in enumerate(self.conversations)}
