@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Flows
 from afflux.capture.network import Network
 from afflux.capture.order import Order
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.segments import segments
+from afflux.capture.settings import Content, Settings
 from afflux.capture.times import timestamp
 from afflux.capture.wording import instead
 from afflux.core.dissect import PayloadForm
@@ -54,7 +55,7 @@ class Decoder:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
+        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets, opened=[])
         self.network = Network(capture.limits)
         self.hints: set[str] = set()
         "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
@@ -72,7 +73,7 @@ class Decoder:
     def opened(self) -> list[Conversation]:
         """Return the connections with frames that were recognized since the last call."""
         found, self._settings.opened = self._settings.opened, []
-        return found
+        return found or []
 
     def __iter__(self) -> Iterator[Record]:
         last: list[int] = []
@@ -97,5 +98,5 @@ class Decoder:
             if made["error"] is not None and len(self.hints) < _MOST_HINTS:
                 self.hints.update(filter(None, [instead(conversation, made["type"])]))
             made["ts"] = timestamp(time[packet]) if time else None
-            made["conn"] = conversation.connection.id
+            made["conn"] = conversation.id
             yield made

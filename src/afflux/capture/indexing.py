@@ -15,12 +15,13 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -35,13 +36,13 @@ from afflux.capture.network import TCP, Datagrams
 from afflux.capture.packets import NO_TIME, PAD
 from afflux.capture.parts import WIDE, Part, PartFile, Rows, build_part, pieces_in
 from afflux.capture.pcapng import Pcapng, Section
-from afflux.capture.scratch import moved, replace_directory, scratch, sweep
+from afflux.capture.scratch import moved, nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.segments import segments_in
 from afflux.capture.skipping import Place, Skipped
 from afflux.capture.spans import Span, first_record, format_of, read_at
 from afflux.core.limits import Limits
 
-__all__ = ["PART_BYTES", "SUFFIX", "FileIndex", "IndexedPart", "Job", "Run", "index_of", "run_job"]
+__all__ = ["PART_BYTES", "SUFFIX", "FileIndex", "IndexedPart", "Job", "Run", "check_places", "index_of", "run_job"]
 
 PART_BYTES: Final = 0x400_0000
 "Bytes of a part."
@@ -333,21 +334,44 @@ def _key(file: int, limits: Limits, part_bytes: int) -> str:
     return "-".join(blake2b(each, digest_size=8).hexdigest() for each in known)
 
 
+def check_places(paths: Iterable[Path], index_dir: Path | None) -> None:
+    """Check that the indexes of files can be written, before long work; nothing is left. Raises as ``index_of``."""
+    for there, path in {nearest(_named(path, index_dir)): path for path in paths}.items():
+        with _permitted(path, there):
+            probe(there)
+
+
+def _named(path: Path, index_dir: Path | None) -> Path:
+    """Return the directory of the indexes of a file."""
+    path = path.absolute()
+    if index_dir is None:
+        return path.with_name(path.name + SUFFIX)
+    own = blake2b(os.fsencode(path), digest_size=6).hexdigest()
+    return index_dir.absolute() / f"{path.name}-{own}{SUFFIX}"
+
+
 def _place(path: Path, index_dir: Path | None) -> Path:
     """Return the directory of the indexes of a file, which is made."""
-    place = path.with_name(path.name + SUFFIX)
-    if index_dir is not None:
-        own = blake2b(os.fsencode(path.absolute()), digest_size=6).hexdigest()
-        place = index_dir / f"{path.name}-{own}{SUFFIX}"
-    try:
+    place = _named(path, index_dir)
+    with _permitted(path, place):
         place.mkdir(parents=index_dir is not None, exist_ok=True)
         if not os.access(place, os.W_OK):
-            raise PermissionError
-    except PermissionError:
-        raise CaptureError(
-            f"{place}: no permission to write the index of {path.name}; name another directory with indexDir"
-        ) from None
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     return place
+
+
+@contextmanager
+def _permitted(path: Path, place: Path) -> Iterator[None]:
+    """Name another directory as the remedy where the index of a file may not be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise CaptureError(
+            f"{place}: no permission to write the index of {path.name}; "
+            "name another directory with --index-dir (indexDir)"
+        ) from None
 
 
 def _tidy(directory: Path, files: dict[str, tuple[int, int]]) -> None:

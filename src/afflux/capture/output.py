@@ -27,7 +27,7 @@ from uuid import uuid4
 from afflux.capture.order import warning
 from afflux.capture.places import captures_in, local
 from afflux.capture.schemas import TABLES
-from afflux.capture.scratch import replace_directory, scratch, sweep
+from afflux.capture.scratch import nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
 from afflux.core.errors import Invalid
 
@@ -37,6 +37,7 @@ __all__ = [
     "Output",
     "OutputRefused",
     "TableWriter",
+    "check_output",
     "named_if_full",
     "opened",
     "other_version",
@@ -126,6 +127,13 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
     sweep(place.parent, prefix)
     with scratch(place.parent, prefix) as made:
         yield Output(place, made, decoding)
+
+
+def check_output(out: str) -> None:
+    """Check that tables can be written into a directory, before long work. Raises as ``opened``."""
+    place = Path(local(out)).absolute()
+    check(place)
+    probe(nearest(place.parent))
 
 
 @contextmanager

@@ -10,13 +10,14 @@ import errno
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-__all__ = ["moved", "replace_directory", "scratch", "sweep"]
+__all__ = ["moved", "nearest", "probe", "replace_directory", "scratch", "sweep"]
 
 _LOCK: Final = ".lock"
 _EXCHANGE: Final = 2
@@ -35,6 +36,20 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
             yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def nearest(path: Path) -> Path:
+    """Return an absolute path, or the first directory above it that exists."""
+    return next(one for one in (path, *path.parents) if one.exists())
+
+
+def probe(directory: Path) -> None:
+    """Check that directories can be made in a directory: make one and remove it. Raises OSError, which names the
+    directory."""
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".afflux-", dir=directory))
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(directory)) from None
 
 
 def sweep(parent: Path, prefix: str) -> None:

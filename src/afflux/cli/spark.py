@@ -171,6 +171,8 @@ def decode(
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
         raise CaptureError(f"no captures found: {', '.join(paths)}")
     target = new_directory(out, "--out").absolute()
+    if index_dir is not None:
+        new_directory(index_dir, "--index-dir")
     if html is not None and target in html.absolute().parents:
         usage("--html: the report cannot be inside --out, which has tables only")
     if where is not None:

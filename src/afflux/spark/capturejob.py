@@ -17,7 +17,7 @@ from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
 from afflux.capture.output import Attempt, TableWriter, named_if_full, opened
 from afflux.capture.parts import Part
-from afflux.capture.places import captures_in
+from afflux.capture.places import CaptureFiles, captures_in
 from afflux.capture.units import Decoding, Unit, units_of
 from afflux.core.errors import Error
 from afflux.spark.tail import reason_of
@@ -95,7 +95,7 @@ class Tasks:
 
 def decode(
     spark: SparkSession,
-    paths: Sequence[str],
+    paths: Sequence[str] | CaptureFiles,
     out: str,
     decoding: Decoding,
     report: Callable[[str], None],
@@ -107,7 +107,7 @@ def decode(
 
     Args:
         spark: the session; its tasks must see the captures and the directory under the same paths.
-        paths: see ``captures_in``.
+        paths: see ``captures_in``; or what it has returned.
         out: the directory, which is replaced when all is decoded.
         decoding: what is decoded.
         report: is called with lines about the progress.
@@ -120,7 +120,7 @@ def decode(
         DecodeFailed: a task has failed, and so have its repetitions.
         OSError: the directory cannot be written.
     """
-    files = captures_in(paths, report)
+    files = paths if isinstance(paths, CaptureFiles) else captures_in(paths, report)
     jobs = Tasks(spark, report)
 
     def index(parts: Sequence[Job]) -> list[Part | None]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from afflux.capture.output import write_tables
+from afflux.capture.indexing import check_places
+from afflux.capture.output import check_output, write_tables
+from afflux.capture.places import CaptureFiles, captures_in
 from afflux.capture.report import ready, title_of, write
 from afflux.capture.schemas import TABLES
 from afflux.capture.units import Decoding
@@ -56,7 +58,7 @@ def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
     if asked.master == HERE:
         rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by, report=report)
     else:
-        rows = _with_spark(asked, decoding, report)
+        rows = _with_spark(asked, _checked(asked, report), decoding, report)
     if asked.html is not None:
         size = write(asked.out, asked.html, title=title_of(asked.paths))
         report(f"report written: {asked.html}, {size:,} bytes")
@@ -67,7 +69,16 @@ def _interrupted(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _with_spark(asked: Asked, decoding: Decoding, report: Callable[[str], None]) -> dict[str, int]:
+def _checked(asked: Asked, report: Callable[[str], None]) -> CaptureFiles:
+    """Return the captures. Raises before Spark starts what would end the job after that: a path that is no capture, an
+    output that cannot be replaced, a directory that cannot be written."""
+    files = captures_in(asked.paths, report)
+    check_output(asked.out)
+    check_places(files.plain, asked.index_dir)
+    return files
+
+
+def _with_spark(asked: Asked, files: CaptureFiles, decoding: Decoding, report: Callable[[str], None]) -> dict[str, int]:
     from afflux.spark.capturejob import decode
     from afflux.spark.session import active, build
 
@@ -77,7 +88,7 @@ def _with_spark(asked: Asked, decoding: Decoding, report: Callable[[str], None])
     report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")
     try:
         return decode(
-            session, asked.paths, asked.out, decoding, report, partition_by=asked.partition_by,
+            session, files, asked.out, decoding, report, partition_by=asked.partition_by,
             index_dir=asked.index_dir,
         )  # fmt: skip
     finally:
