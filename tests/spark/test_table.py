@@ -29,7 +29,7 @@ from afflux.protocols.rsocket.staging import (
 )
 from afflux.spark import queries
 from afflux.spark import table as module
-from afflux.spark.queries import TableError, TableLocked
+from afflux.spark.queries import NotATable, TableError, TableLocked
 from afflux.spark.table import Table
 
 pa = pytest.importorskip("pyarrow")
@@ -425,3 +425,19 @@ def test_a_receiver_killed_at_every_call_of_the_system_loses_and_doubles_nothing
         assert commit(table, run=NEXT_RUN).duplicate
         table.close()
         assert json.loads((directory / "_afflux" / "committed" / Q.hex()).read_text())["batch"] == 0
+
+
+@pytest.mark.parametrize("name", ["report.csv", "_spark_metadata", "query=1"])
+def test_a_directory_with_other_files_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(NotATable, match=f"{tmp_path}: it has other files, such as '{name}'.*choose a new or an empty"):
+        Table(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_hidden_files_and_an_interrupted_start_are_no_other_files(tmp_path: Path) -> None:
+    (tmp_path / ".DS_Store").touch()
+    (tmp_path / "_afflux" / "partial").mkdir(parents=True)  # what a receiver has made that was killed then
+    Table(tmp_path).close()
+    (tmp_path / "notes.txt").touch()  # beside the table of a receiver
+    Table(tmp_path).close()
