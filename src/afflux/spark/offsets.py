@@ -2,11 +2,11 @@
 
 An offset contains, for each shard, the epoch and the position up to which it is read::
 
-    {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}, "stream": {"": {"uri": "tcp://h:7000", "route": …}}}
+    {"0": {"asked": {"uri": …, "route": …}, "epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
 
 The key is the shard's number. In a query with the option ``streams`` it is the stream's name and the number, as
-``"eu/0"``. The offset of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py). ``stream`` has what
-each stream was asked for, for errors; it decides nothing, and offsets of earlier versions lack it.
+``"eu/0"``. The offset of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py). The first shard of a
+stream has ``asked``: what the stream was asked for. Errors show it; it decides nothing, and earlier versions lack it.
 
 1. Keys are sorted, because Spark compares offsets as text.
 2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
@@ -64,18 +64,16 @@ AWAY = "away"
 "The key that an offset has, next to the shards, while the server is away (source.py)."
 FULL = "full"
 "The key that an offset has, next to the shards, while a journal is full (source.py)."
-STREAM = "stream"
-"The key of what the streams were asked for, next to the shards."
-_BESIDE = (READER, AWAY, FULL, STREAM)
-_MARK = {"epoch", "from", "pos", "source"}
+_BESIDE = (READER, AWAY, FULL)
+_MARK = {"asked", "epoch", "from", "pos", "source"}
 "What a shard has in an offset."
 _TOP = 1 << 63
 _UNRESOLVED = "unresolved"
 _SHARD_DIGITS = 5
 _SHOWN = 200
-"Characters of a value in ``stream``."
+"Characters of a value in ``asked``."
 _DESCRIBED = 32
-"Streams up to which an offset has ``stream``: Spark logs it with each batch."
+"Streams up to which an offset has ``asked``: Spark logs it with each batch."
 
 
 class StreamShard(NamedTuple):
@@ -177,28 +175,31 @@ def fingerprint(route: str | None, request_data: str, uri: str = "") -> Fingerpr
     return made
 
 
-def _described(source: Sources) -> dict[str, Any]:
-    """Return ``stream`` of an offset."""
+def _described(source: Sources) -> dict[str, dict[str, str]]:
+    """Return what the streams are asked for, by their names."""
     named = {"": source} if isinstance(source, str) else source
     about = {name: each.about for name, each in named.items() if isinstance(each, Fingerprint)}
-    return {STREAM: about} if 0 < len(about) <= _DESCRIBED else {}
+    return about if len(about) <= _DESCRIBED else {}
 
 
-def moved_from(logged: Any, source: Sources) -> dict[str, str]:
+def moved_from(logged: Mapping[str, Any], source: Sources) -> dict[str, str]:
     """Return the addresses of streams that had another one when the offset was logged, by the names of the streams."""
     found = {}
-    for name, now in _described(source).get(STREAM, {}).items():
+    for name, now in _described(source).items():
         was = _asked(logged, name).get("uri")
-        if was is not None and was != now.get("uri"):
+        if was is not None and was != now["uri"]:
             found[name] = was
     return found
 
 
-def _asked(logged: Any, name: str) -> dict[str, Any]:
+def _asked(logged: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return what a stream was asked for when the offset was logged; empty if the offset does not have it."""
-    streams = logged.get(STREAM)
-    about = streams.get(name) if isinstance(streams, Mapping) else None
-    return dict(about) if isinstance(about, Mapping) else {}
+    for text, mark in logged.items():
+        key = _key(text)
+        about = mark.get("asked") if key is not None and stream_of(key) == name else None
+        if isinstance(about, Mapping):
+            return dict(about)
+    return {}
 
 
 def _another(logged: Any, key: Key, was: Any, wanted: str) -> Invalid:
@@ -240,11 +241,14 @@ def to_json(offsets: Offsets, source: Sources, begin: Offsets | None = None) -> 
     """Return the offset as Spark logs it, with keys sorted as text. ``begin`` is where shards are read from, if this is
     the end of their first batch."""
     begins = {key: {"from": mark.position} for key, mark in (begin or {}).items()}
-    marks = {
-        text_of(key): {"epoch": mark.epoch, **begins.get(key, {}), "pos": mark.position, "source": _source(source, key)}
-        for key, mark in offsets.items()
-    }
-    return dict(sorted((marks | _described(source)).items()))
+    asked = _described(source)
+    found: dict[str, Any] = {}
+    for text, key, mark in sorted((text_of(key), key, mark) for key, mark in offsets.items()):
+        about = asked.pop(stream_of(key), None)
+        first = {} if about is None else {"asked": about}
+        found[text] = first | {"epoch": mark.epoch, **begins.get(key, {}), "pos": mark.position}
+        found[text]["source"] = _source(source, key)
+    return found
 
 
 def begins_of(logged: Any, source: Sources) -> Offsets:

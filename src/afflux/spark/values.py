@@ -37,7 +37,9 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 "The bits of Spark's integer types, by Arrow's name."
 _SPECIAL = {b"variant", b"geometry", b"geography"}
 "Metadata of a field by which Spark marks a struct that is another type. A comment of a field is metadata, too."
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_DECIMAL = re.compile(r"[+-]?(?=\d|\.\d)\d*(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
+_EXPONENT_DIGITS = 10
+_INT32 = 1 << 31
 _EXACT = Context(prec=80)
 _BASE64 = re.compile(
     r"(?:[\x00- ]*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==))*[\x00- ]*",
@@ -274,9 +276,11 @@ def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
     try:
         if kind is str:
             text = value.replace(",", "")
-            number = Decimal(text) if _DECIMAL.fullmatch(text) else None
-        elif kind in (int, Number, Decimal):
+            number = Decimal(text) if _is_decimal(text) else None
+        elif kind in (int, Decimal):
             number = Decimal(value)
+        elif kind is Number:
+            number = Decimal(value) if _is_decimal(value) else None
         else:
             number = Decimal(repr(value)) if kind is float else None
         if number is not None and number.is_finite() and (not number or number.adjusted() < precision):
@@ -288,6 +292,24 @@ def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
     except InvalidOperation:
         pass
     raise _misfit(value, f"a DECIMAL({precision},{scale})")
+
+
+def _is_decimal(text: str) -> bool:
+    """Return whether Java's BigDecimal accepts a text: its digits are those of any script in the first 65,536 code
+    points, and its exponent and scale have 32 bits."""
+    matched = _DECIMAL.fullmatch(text)
+    if matched is None:
+        return False
+    if not text.isascii() and max(text) > "\uffff":
+        return False
+    fraction, exponent = matched.groups()
+    if exponent is None:
+        return True
+    digits = exponent.lstrip("+-")
+    if len(digits) > _EXPONENT_DIGITS and len(digits[:-_EXPONENT_DIGITS].lstrip("0")) != 0:
+        return False
+    value = int(exponent)
+    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < _INT32
 
 
 def _binary(value: Any) -> bytes:
