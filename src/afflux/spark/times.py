@@ -46,6 +46,8 @@ _TABLE_DAYS = 2_000
 MAX_SECONDS = (_INT64 - 1) // 1_000_000
 "The most seconds of a timestamp."
 
+_NOT_JAVAS = {"Factory", "ROC", "localtime", "posixrules"}
+"Names of the tz database that Java does not have. Java's own ``SystemV/…`` are not in the tz database any more."
 _SHORT_IDS = dict(
     re.findall(
         r"(\S+)=(\S+)",
@@ -222,7 +224,7 @@ def _offset(text: str) -> int | None:
 
 @cache
 def _regions() -> frozenset[str]:
-    return frozenset(available_timezones())
+    return frozenset(available_timezones() - _NOT_JAVAS)
 
 
 def system_zone() -> str:
