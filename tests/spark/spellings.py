@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-__all__ = ["ZONES", "decimal"]
+__all__ = ["ZONES", "decimal", "script"]
 
 DIGITS = ("٠١٢٣٤٥٦٧٨٩", "０１２３４５６７８９", "०१२३४५६७८९", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗")
 "Digits of other scripts; the last ones are above the first 65,536 code points."
@@ -60,9 +60,14 @@ def decimal(random: Random, *, far: bool) -> str:
         + exponent
     )
     if random.random() < 0.2:
-        script = random.choice(DIGITS)
-        text = "".join(script[int(char)] if char in "0123456789" and random.random() < 0.6 else char for char in text)
+        text = script(random, text)
     if random.random() < 0.15:
         place = random.randrange(len(text) + 1)
         text = text[:place] + random.choice(INSERTED) + text[place:]
     return text
+
+
+def script(random: Random, text: str) -> str:
+    """The text with some of its digits in another script."""
+    digits = random.choice(DIGITS)
+    return "".join(digits[int(char)] if char in "0123456789" and random.random() < 0.6 else char for char in text)
