@@ -38,7 +38,8 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _SPECIAL = {b"variant", b"geometry", b"geography"}
 "Metadata of a field by which Spark marks a struct that is another type. A comment of a field is metadata, too."
 _DECIMAL = re.compile(r"[+-]?(?=\d|\.\d)\d*(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
-_EXPONENT_DIGITS = 10
+_EXPONENT_DIGITS = 1_000
+"Characters of an exponent, most of them leading zeros."
 _INT32 = 1 << 31
 _EXACT = Context(prec=80)
 _BASE64 = re.compile(
@@ -305,8 +306,7 @@ def _is_decimal(text: str) -> bool:
     fraction, exponent = matched.groups()
     if exponent is None:
         return True
-    digits = exponent.lstrip("+-")
-    if len(digits) > _EXPONENT_DIGITS and len(digits[:-_EXPONENT_DIGITS].lstrip("0")) != 0:
+    if len(exponent) > _EXPONENT_DIGITS:
         return False
     value = int(exponent)
     return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < _INT32
