@@ -38,6 +38,8 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _SPECIAL = {b"variant", b"geometry", b"geography"}
 "Metadata of a field by which Spark marks a struct that is another type. A comment of a field is metadata, too."
 _DECIMAL = re.compile(r"[+-]?(?=\d|\.\d)\d*(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
+_MOST_SCALE = 646_456_993
+"Digits after the point from which Java's BigInteger has no power of ten to round with."
 _EXPONENT_DIGITS = 1_000
 "Characters of an exponent, most of them leading zeros."
 _INT32 = 1 << 31
@@ -297,7 +299,7 @@ def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
 
 def _is_decimal(text: str) -> bool:
     """Return whether Java's BigDecimal accepts a text: its digits are those of any script in the first 65,536 code
-    points, and its exponent and scale have 32 bits."""
+    points, its exponent has 32 bits, and it can be rounded."""
     matched = _DECIMAL.fullmatch(text)
     if matched is None:
         return False
@@ -309,7 +311,7 @@ def _is_decimal(text: str) -> bool:
     if len(exponent) > _EXPONENT_DIGITS:
         return False
     value = int(exponent)
-    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < _INT32
+    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < _MOST_SCALE
 
 
 def _binary(value: Any) -> bytes:
