@@ -311,7 +311,9 @@ def _is_decimal(text: str) -> bool:
     if len(exponent) > _EXPONENT_DIGITS:
         return False
     value = int(exponent)
-    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < _MOST_SCALE
+    zero = not any(char.isdigit() and int(char) for char in re.split("[eE]", text)[0])
+    most = _INT32 if zero else _MOST_SCALE  # a zero needs no rounding
+    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < most
 
 
 def _binary(value: Any) -> bytes:
