@@ -26,6 +26,7 @@ from afflux.cli.request import request
 from afflux.cli.serve import serve
 from afflux.cli.shell import shell
 from afflux.cli.spark import spark
+from afflux.cli.telling import tell
 from afflux.cli.verbose import prefix_log
 from afflux.cli.wireshark import wireshark
 
@@ -68,7 +69,19 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
 @cache
 def _tree() -> Callable[..., Any]:
     """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
-    return typer.main.get_command(app)
+    tree = typer.main.get_command(app)
+    _hide_types(tree)
+    return tree
+
+
+def _hide_types(command: Any) -> None:
+    """Show arguments by their name alone: typer would add ``<str>``, and braces."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and parameter.metavar:
+            parameter.display_type_rich = lambda **_: ""
+            parameter.get_usage_pieces = lambda _, name=parameter.metavar: [name]
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types(inner)
 
 
 def run(arguments: Sequence[str], **settings: Any) -> int:
@@ -81,7 +94,7 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
         else:
-            typer.echo(f"afflux: {words(error, next(iter(arguments), ''))}", err=True)
+            tell(f"afflux: {words(error, next(iter(arguments), ''))}")
         return USAGE
     except typer.Abort:
         return INTERRUPTED

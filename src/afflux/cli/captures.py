@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import FAILED, usage
-from afflux.cli.output import tell
+from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
 

@@ -20,7 +20,7 @@ from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, UNDECIDED, usage
 from afflux.cli.inputs import existing
-from afflux.cli.output import tell
+from afflux.cli.telling import tell
 from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
@@ -87,6 +87,9 @@ def check(
         usage("--format and --dual, --emit, and --against exclude each other")
     if dumps and against is None:
         usage("a dump needs --against")
+    for name in (file, *(one for one in (against, *(dumps or [])) if one is not None)):
+        if name != "-":
+            existing(name, "FILE" if name == file else "--against" if name == against else "DUMP")
     shape = output or (Shape.text if sys.stdout.isatty() else Shape.ndjson)
     quiet = formatted or dual or emit is not None
     types = _loaded(file, None if quiet else shape)

@@ -15,8 +15,9 @@ from afflux.cli.inputs import duration
 from afflux.cli.inspected import Summary, page
 from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first
 from afflux.cli.inspecting import Source as Tables
-from afflux.cli.output import Format, format_of, output_option, printer, tell
+from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
+from afflux.cli.telling import tell
 from afflux.core.payload import Payload
 from afflux.protocols.registry import AUTO, PROTOCOLS, named
 
@@ -60,7 +61,9 @@ def inspect(
     ] = None,
     conn: Annotated[str | None, typer.Option("--conn", metavar="ID", help="Only this connection.")] = None,
     stream: Annotated[int | None, typer.Option("--stream", metavar="N", help="Only streams with this id.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, max=1_000, help="Rows of each part of the text.")] = _TOP,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, max=1_000, help="Rows of each part of the text.")
+    ] = _TOP,
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",

@@ -42,17 +42,9 @@ def _history() -> Path:
 
 def shell(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
-    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
-    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--auth-file",
-            metavar="FILE",
-            parser=inputs.path_name,
-            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-        ),
-    ] = None,
+    mmt: inputs.MetadataMime = None,
+    dmt: inputs.DataMime = None,
+    auth_file: inputs.AuthFile = None,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
     limit: LimitOption = None,

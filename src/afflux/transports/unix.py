@@ -156,6 +156,8 @@ def _timeval(seconds: float) -> bytes:
 def _words(error: OSError, path: str) -> str:
     if len(os.fsencode(path)) > _LONGEST:
         return f"the path is longer than {_LONGEST} bytes"
+    if (kind := _not_a_socket(path)) is not None:
+        return f"it is {kind}, not a socket"
     if error.errno == errno.ENOENT:
         folder = os.path.dirname(path)
         return "there is no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
@@ -166,6 +168,15 @@ def _words(error: OSError, path: str) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "permission denied"
     return error.strerror or str(error)
+
+
+def _not_a_socket(path: str) -> str | None:
+    """Return what is at a path; None for a socket, and for nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    return None if stat.S_ISSOCK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
 
 
 TRANSPORT = Unix()
