@@ -155,6 +155,8 @@ USAGE = {
     # files are missing before anything else is wrong
     "check hands.py nope --against nope2": "--against: file 'nope2' not found",
     "check hands.py nope --against file": "DUMP: file 'nope' not found",
+    "decode hands.py --keylog ''": "--keylog: file '' not found",
+    "inspect hands.py --keylog folder": "--keylog: 'folder' is a directory, not a file",
     "inspect nope hands.py": "FILE: file 'nope' not found",
     "demo --out file": f"--out: 'file' {DIRECTORY}",
     "decode folder": "FILE: 'folder' is a directory, not a file",

@@ -38,8 +38,9 @@ def test_a_capture_that_cannot_listen_makes_no_file(tmp_path: Path) -> None:
 
 def in_ascii(*words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a fresh process, whose streams have ASCII only."""
-    told = {"capture_output": True, "timeout": PATIENCE}
-    return subprocess.run([*COMMAND, *words], env=os.environ | ASCII, encoding="ascii", check=False, **told)
+    return subprocess.run(
+        [*COMMAND, *words], env=os.environ | ASCII, encoding="ascii", capture_output=True, timeout=PATIENCE, check=False
+    )
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -32,6 +32,7 @@ from afflux.cli.inputs import (
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
+from afflux.cli.telling import tell
 from afflux.core.errors import Error, SetupRefused
 from afflux.core.limits import Limits
 
@@ -386,7 +387,7 @@ def _print(results: list[Result], thresholds: list[Threshold], output: Format) -
 
             report.show(results, Console(file=sys.stdout, width=tables.width(), highlight=False))
     for text in report.notes(results):
-        typer.echo(f"afflux: {text}", err=True)
+        tell(f"afflux: {text}")
 
 
 def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) -> NoReturn:
@@ -395,12 +396,12 @@ def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) 
 
     crossed = report.crossed(results, thresholds)
     for text in crossed:
-        typer.echo(f"afflux: {text}", err=True)
+        tell(f"afflux: {text}")
     if interrupted or any(result.interrupted for result in results):
         raise typer.Exit(INTERRUPTED)
     empty = [result for result in results if not result.successful]
     for result in empty:
-        typer.echo(f"afflux: {_nothing(result)}", err=True)
+        tell(f"afflux: {_nothing(result)}")
     if crossed:
         raise typer.Exit(THRESHOLD)
     if empty:

@@ -18,6 +18,7 @@ from afflux.cli.exits import INTERRUPTED
 from afflux.cli.inputs import not_itself, writable
 from afflux.cli.serve import fast_loop
 from afflux.cli.stopping import listen_for_signals
+from afflux.cli.telling import tell
 
 __all__ = ["capture"]
 
@@ -124,4 +125,4 @@ async def _capture(listen: str, to: str, kept: _Kept) -> signal.Signals:
 
 
 def _report(text: str) -> None:
-    typer.echo(f"afflux: {text}", err=True)
+    tell(f"afflux: {text}")

@@ -187,7 +187,7 @@ def _against(
         raise typer.Exit(FAILED)
     _show([_good(report)], shape)
     if not report.frames:
-        typer.echo("afflux: nothing was checked: there are no frames of sessions", err=True)
+        tell("afflux: nothing was checked: there are no frames of sessions")
         raise typer.Exit(UNDECIDED)
 
 
@@ -207,9 +207,9 @@ def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: 
             results.append({"conn": one.conn, "protocol": one.protocol} | _good(report))
     checked = any(result["error"] or result.get("frames") for result in results)
     if not checked and not any("undecided" in result for result in results):
-        typer.echo("afflux: nothing was checked: the capture has no frames of sessions that can be read", err=True)
+        tell("afflux: nothing was checked: the capture has no frames of sessions that can be read")
         if any(content.startswith("encrypted") for content in found.decoder.tally):
-            typer.echo("afflux: --keylog FILE names the secrets that decrypt TLS", err=True)
+            tell("afflux: --keylog FILE names the secrets that decrypt TLS")
     _show(results, shape)
     check_whole(found.decoder, name)
     if any(result["error"] for result in results):

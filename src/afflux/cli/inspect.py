@@ -120,7 +120,7 @@ def _report(source: Source, out: str, files: list[str], absent: frozenset[str]) 
     from afflux.capture.report import title_of, write
 
     size = write(source, out, title=title_of(files), absent=absent)
-    typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
+    tell(f"afflux: report written: {out}, {size:,} bytes")
 
 
 def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
@@ -136,7 +136,7 @@ def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
     if single:
         rows.need(f"--table {table}" if table else f"-o {chosen.value}", single)
     elif absent := rows.absent.intersection(_SHOWN):
-        typer.echo(f"afflux: not in these tables: {', '.join(sorted(absent))}", err=True)
+        tell(f"afflux: not in these tables: {', '.join(sorted(absent))}")
     shown, count = (None if texts else printer(chosen)), 0
     missing: NothingSelected | None = None
     try:
@@ -174,12 +174,12 @@ def _finish(rows: Rows, strict: bool) -> None:
 
         tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}")
     for name, text in rows.damaged.items():
-        typer.echo(f"afflux: {name}: {text}", err=True)
+        tell(f"afflux: {name}: {text}")
     if rows.damaged:
         raise typer.Exit(FAILED)
     if strict and (rows.broken or rows.torn):
         torn = f"; frames that are not whole: {rows.torn}" if rows.torn else ""
-        typer.echo(f"afflux: broken rules: {rows.broken}{torn}", err=True)
+        tell(f"afflux: broken rules: {rows.broken}{torn}")
         raise typer.Exit(MALFORMED)
 
 

@@ -24,6 +24,7 @@ from afflux.cli.looping import run_loop
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
 from afflux.cli.routes import ROUTE_COLUMNS, show_routes
+from afflux.cli.telling import tell
 from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
@@ -79,7 +80,7 @@ class Asked:
     def note(self, text: str) -> None:
         """Print a line to stderr, unless --quiet."""
         if not self.quiet:
-            typer.echo(f"afflux: {text}", err=True)
+            tell(f"afflux: {text}")
 
     def connecting(self) -> Connecting:
         """Return a connection to enter. Raises as ``afflux.connect`` does."""

@@ -25,6 +25,7 @@ from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
 from afflux.cli.shell_lines import END, Word, parse
+from afflux.cli.telling import tell
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import Error
 
@@ -175,7 +176,7 @@ class Shell:
         except BrokenPipeError:
             raise
         except (Error, OSError) as error:
-            typer.echo(f"afflux: {words(error)}", err=True)
+            tell(f"afflux: {words(error)}")
             return code_of(error)
         return DONE
 
@@ -186,7 +187,7 @@ class Shell:
             again = self._peer is not None
             self._peer = await self._open()
             if again:
-                typer.echo(f"afflux: connected to {self.uri} again", err=True)
+                tell(f"afflux: connected to {self.uri} again")
         yield self._peer
 
     async def _open(self) -> Any:

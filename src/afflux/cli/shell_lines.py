@@ -13,6 +13,7 @@ from afflux.cli import conflicts
 from afflux.cli.exits import DONE, USAGE, usage
 from afflux.cli.output import Printer
 from afflux.cli.request import Asked
+from afflux.cli.telling import tell
 
 __all__ = ["CONNECTION", "END", "HELP", "VERBS", "Word", "parse"]
 
@@ -93,7 +94,7 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
 
 
 def _mistake(text: str) -> int:
-    typer.echo(f"afflux: {text}", err=True)
+    tell(f"afflux: {text}")
     return USAGE
 
 

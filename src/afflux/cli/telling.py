@@ -7,8 +7,6 @@ import sys
 from textwrap import wrap
 from typing import Final
 
-import typer
-
 __all__ = ["tell"]
 
 _LONGEST: Final = 2_000
@@ -21,7 +19,8 @@ def tell(text: str) -> None:
     if sys.stderr.isatty():
         width = max(20, shutil.get_terminal_size().columns)
         lines = [part for line in lines for part in _wrapped(line, width)]
-    typer.echo("\n".join(lines), err=True)
+    sys.stderr.write("\n".join(lines) + "\n")  # typer.echo would write UTF-8 to a terminal that has ASCII only
+    sys.stderr.flush()
 
 
 def _wrapped(line: str, width: int) -> list[str]:
