@@ -155,8 +155,12 @@ USAGE = {
     # files are missing before anything else is wrong
     "check hands.py nope --against nope2": "--against: file 'nope2' not found",
     "check hands.py nope --against file": "DUMP: file 'nope' not found",
-    "decode hands.py --keylog ''": "--keylog: file '' not found",
-    "inspect hands.py --keylog folder": "--keylog: 'folder' is a directory, not a file",
+    "inspect hands.py --keylog folder": "--keylog: cannot read 'folder': Is a directory",
+    "inspect hands.py --html ''": "--html: the name is empty",
+    "inspect hands.py --html folder": "--html: 'folder' is a directory, not a file",
+    "wireshark -o folder": "--output: 'folder' is a directory, not a file",
+    "wireshark -o nope/x.lua": "--output: directory 'nope' not found",
+    f"{SERVE} --demo --journal kafka://h/x": "--journal kafka://h/x: a journal is a directory, or nats://HOST/STREAM",
     "inspect nope hands.py": "FILE: file 'nope' not found",
     "demo --out file": f"--out: 'file' {DIRECTORY}",
     "decode folder": "FILE: 'folder' is a directory, not a file",
@@ -165,7 +169,7 @@ USAGE = {
         "FILE: '/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it from stdin: "
         "afflux inspect - < /dev/null"
     ),
-    "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
+    "inspect hands.py --html nope/x.html": "--html: directory 'nope' not found",
     "check folder": "FILE: 'folder' is a directory, not a file",
     "check nope": "FILE: file 'nope' not found",
     "journal file": "DIR: 'file' is a file, not a directory",

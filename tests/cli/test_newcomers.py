@@ -30,16 +30,41 @@ def test_a_capture_that_cannot_listen_leaves_its_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"an earlier capture"
 
 
+def test_a_capture_leaves_the_socket_of_a_live_server(tmp_path: Path) -> None:
+    with Server("--demo", uri=f"unix://{tmp_path}/s") as server:
+        ran = afflux(["capture", "--listen", server.uri, "--to", "tcp://127.0.0.1:1", "-w", f"{tmp_path}/x"])
+        assert ran.stderr == f"afflux: cannot listen on {server.uri}: a server listens there already\n"
+        with connect(server.uri) as peer:
+            assert peer.request(b"still there").data == b"still there"
+    assert ran.returncode == 1
+
+
+def test_a_capture_replaces_the_socket_of_a_dead_server(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    words = ("--to", "tcp://127.0.0.1:1", "-w", f"{tmp_path}/x")
+    with Server(*words, uri=f"unix://{path}", command=("capture", "--listen")) as proxy:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert proxy.stop()[0] == 0
+    assert not path.exists()
+
+
 def test_a_capture_that_cannot_listen_makes_no_file(tmp_path: Path) -> None:
     ran = afflux(["capture", "--listen", f"unix://{tmp_path}/no/s", "--to", "tcp://127.0.0.1:1", "-w", f"{tmp_path}/x"])
     assert ran.returncode == 1
     assert not list(tmp_path.iterdir())
 
 
-def in_ascii(*words: str) -> subprocess.CompletedProcess[str]:
+def in_ascii(*words: str, encoding: str = "ascii") -> subprocess.CompletedProcess[str]:
     """Run a command in a fresh process, whose streams have ASCII only."""
     return subprocess.run(
-        [*COMMAND, *words], env=os.environ | ASCII, encoding="ascii", capture_output=True, timeout=PATIENCE, check=False
+        [*COMMAND, *words],
+        env=os.environ | ASCII,
+        encoding=encoding,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
@@ -64,9 +89,10 @@ def test_what_ascii_does_not_have_is_escaped() -> None:
 
 @pytest.mark.parametrize("form", ["table", "json", "csv"])
 def test_items_in_ascii(form: str) -> None:
+    """Data are bytes: UTF-8, whatever the terminal has. Tables are text."""
     with Server("--demo") as server:
         data = '{"name": "\\u00e9\\u2026"}'
-        ran = in_ascii("request", server.uri, "-d", data, "-o", form)
+        ran = in_ascii("request", server.uri, "-d", data, "-o", form, encoding="utf-8")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "name" in ran.stdout
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -70,18 +71,27 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
 def _tree() -> Callable[..., Any]:
     """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
     tree = typer.main.get_command(app)
-    _hide_types(tree)
+    _adjust_help(tree)
     return tree
 
 
-def _hide_types(command: Any) -> None:
-    """Show arguments by their name alone: typer would add ``<str>``, and braces."""
+def _adjust_help(command: Any) -> None:
+    """Show arguments by their name alone: typer would add ``<str>``, and braces. Escape what stdout cannot show: typer
+    would write UTF-8 to a terminal that has ASCII only."""
+    whole = command.get_help
+    command.get_help = lambda context: _encodable(whole(context))
     for parameter in command.params:
         if parameter.param_type_name == "argument" and parameter.metavar:
             parameter.display_type_rich = lambda **_: ""
             parameter.get_usage_pieces = lambda _, name=parameter.metavar: [name]
     for inner in getattr(command, "commands", {}).values():
-        _hide_types(inner)
+        _adjust_help(inner)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without characters that stdout does not have: they are escaped."""
+    encoding = sys.stdout.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def run(arguments: Sequence[str], **settings: Any) -> int:

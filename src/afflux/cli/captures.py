@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import FAILED, usage
-from afflux.cli.inputs import existing
 from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
@@ -88,7 +87,6 @@ def secrets_of(name: str | None) -> Secrets | None:
     from afflux.capture.ciphers import needed
     from afflux.core.limits import Limits
 
-    existing(name, "--keylog")
     needed()
     secrets = Secrets(Limits.server())
     try:

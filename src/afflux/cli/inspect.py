@@ -11,7 +11,7 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
 from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, MALFORMED, usage
-from afflux.cli.inputs import duration
+from afflux.cli.inputs import duration, writable
 from afflux.cli.inspected import Summary, page
 from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first
 from afflux.cli.inspecting import Source as Tables
@@ -99,8 +99,7 @@ def inspect(
     if html is not None:
         if table or output is not None or top != _TOP or limit is not None:
             usage("--html writes a report to a file: leave out -o, --table, --top and --limit")
-        if not Path(html).parent.is_dir():
-            usage(f"--html: folder {str(Path(html).parent)!r} not found")
+        writable(html, "--html")
         once = rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else None
         _report(rows.of if once is None else once, html, files, absent)
     elif chosen is None:

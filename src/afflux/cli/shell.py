@@ -25,7 +25,6 @@ from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
 from afflux.cli.shell_lines import END, Word, parse
-from afflux.cli.telling import tell
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import Error
 
@@ -43,9 +42,17 @@ def _history() -> Path:
 
 def shell(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
-    mmt: inputs.MetadataMime = None,
-    dmt: inputs.DataMime = None,
-    auth_file: inputs.AuthFile = None,
+    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
+    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
+    auth_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--auth-file",
+            metavar="FILE",
+            parser=inputs.path_name,
+            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
+        ),
+    ] = None,
     lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
     limit: LimitOption = None,
@@ -176,7 +183,7 @@ class Shell:
         except BrokenPipeError:
             raise
         except (Error, OSError) as error:
-            tell(f"afflux: {words(error)}")
+            typer.echo(f"afflux: {words(error)}", err=True)
             return code_of(error)
         return DONE
 
@@ -187,7 +194,7 @@ class Shell:
             again = self._peer is not None
             self._peer = await self._open()
             if again:
-                tell(f"afflux: connected to {self.uri} again")
+                typer.echo(f"afflux: connected to {self.uri} again", err=True)
         yield self._peer
 
     async def _open(self) -> Any:

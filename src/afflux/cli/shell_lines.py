@@ -13,7 +13,6 @@ from afflux.cli import conflicts
 from afflux.cli.exits import DONE, USAGE, usage
 from afflux.cli.output import Printer
 from afflux.cli.request import Asked
-from afflux.cli.telling import tell
 
 __all__ = ["CONNECTION", "END", "HELP", "VERBS", "Word", "parse"]
 
@@ -94,7 +93,7 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
 
 
 def _mistake(text: str) -> int:
-    tell(f"afflux: {text}")
+    typer.echo(f"afflux: {text}", err=True)
     return USAGE
 
 

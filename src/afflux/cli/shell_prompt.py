@@ -9,8 +9,9 @@ from enum import EnumType
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin, get_type_hints
 
+import typer
+
 from afflux.cli.shell_lines import CONNECTION, END, HELP, VERBS
-from afflux.cli.telling import tell
 from afflux.core.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Lines(History):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            tell(f"afflux: no history: {path}: {error.strerror}")
+            typer.echo(f"afflux: no history: {path}: {error.strerror}", err=True)
             self._path = None
 
     def load_history_strings(self) -> Iterable[str]:

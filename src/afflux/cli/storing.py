@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from afflux.cli.exits import usage
-from afflux.cli.inputs import duration, new_directory, size
+from afflux.cli.inputs import above_0, new_directory, size
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
@@ -42,6 +42,8 @@ def storage_of(
     if journal is None:
         return None
     if not journal.startswith("nats://"):
+        if re.match(r"[a-z]+://", journal):
+            usage(f"--journal {journal}: a journal is a directory, or nats://HOST/STREAM")
         new_directory(journal, "--journal")
     from afflux.journal import Retention
 
@@ -54,7 +56,7 @@ def storage_of(
     most = None if journal_bytes is None else size(journal_bytes, "--journal-bytes")
     if most is not None and most < _LEAST_JOURNAL:
         usage(f"--journal-bytes {journal_bytes} is too small: write at least {_LEAST_JOURNAL}")
-    seconds, kept = duration(times[0], "--keep") if times else None, size(sizes[0], "--keep") if sizes else None
+    seconds, kept = above_0(times[0], "--keep") if times else None, size(sizes[0], "--keep") if sizes else None
     try:
         retention = Retention(seconds=seconds, size=kept) if keep else None
     except ValueError as error:
