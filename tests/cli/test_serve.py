@@ -147,7 +147,7 @@ def test_journal_bytes_and_keep_bound_a_journal(tmp_path: Path) -> None:
         ("--demo --journal j --keep 1h --keep 2h", "--keep 1h and 2h: give one time and one size at most"),
         ("--demo --journal j --keep 1GB --keep 2GB", "--keep 1GB and 2GB: give one time and one size at most"),
         ("--demo --journal j --keep ever", "invalid --keep 'ever'"),
-        ("--demo --journal j --keep 0s", "--keep: Retention: seconds must be above 0"),
+        ("--demo --journal j --keep 0s", "--keep must be longer than 0"),
         ("--demo --journal j --keep 2GB --journal-bytes 1GB", "--keep 2GB contradicts --journal-bytes 1GB"),
     ],
 )
