@@ -52,7 +52,7 @@ def lines_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
 
 def end_of(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
     """What is left of stdout and stderr."""
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=100)
     return out, errors.splitlines()
 
 
@@ -103,4 +103,5 @@ def test_a_jvm_that_dies_is_one_line_with_the_log(uri: str, tmp_path: Path) -> N
     assert (process.returncode, out) == (1, "")
     assert all(map(OWN_LINE.fullmatch, own)), own
     assert last.startswith("afflux: Spark's JVM has ended")
-    assert last.endswith(f"Spark's log: {log} ({log.stat().st_size:,} bytes)")
+    # Processes that outlive the command may still write to the log.
+    assert re.search(rf"Spark's log: {re.escape(str(log))} \([\d,]+ bytes\)$", last)
