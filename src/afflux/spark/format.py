@@ -23,7 +23,7 @@ from afflux.core.errors import Unsupported
 from afflux.spark import shipping
 from afflux.spark.declaring import OptionError, of_user, spellings, unknown_option
 from afflux.spark.options import Options
-from afflux.spark.sinkoptions import IN_SQL, SPARKS_OWN, SinkOptions
+from afflux.spark.sinkoptions import READ_ONLY, SPARKS_OWN, SinkOptions
 from afflux.spark.source import AffluxSource, BatchReader, StreamReader
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class AffluxFormat(DataSource):
         except OptionError as error:
             if own is given:
                 raise
-            raise OptionError(f"{error}; a table in SQL can only be read: {IN_SQL}") from None
+            raise OptionError(f"{error}; {READ_ONLY}") from None
         return columns if own is given else _carrying(columns, own)
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -122,4 +122,6 @@ def _check(given: dict[str, str]) -> None:
             known = spellings(Options) | spellings(SinkOptions)
             for name in names - known.keys():
                 raise OptionError(unknown_option(name, known)) from None
+            if not names:
+                raise OptionError(f"{reading}; {READ_ONLY}") from None
             raise (writing if names <= spellings(SinkOptions).keys() else reading) from None

@@ -17,7 +17,7 @@ from afflux.spark.declaring import (
     whole_number,
 )
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "IN_SQL", "SPARKS_OWN", "SinkOptions"]
+__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "READ_ONLY", "SPARKS_OWN", "SinkOptions"]
 
 EXACTLY_ONCE = "exactly-once"
 "Delivery to a receiver that stages."
@@ -32,6 +32,7 @@ IN_SQL = (
     'df.write.format("afflux").option("uri", "tcp://127.0.0.1:7000").mode("append").save() with df = spark.sql(...)'
 )
 "What works instead of SQL, which cannot write."
+READ_ONLY = f"a table in SQL can only be read: {IN_SQL}"
 SPARKS_OWN = ("checkpointlocation", "path", "provider", "queryname")
 "Options that Spark adds, or reads itself."
 
