@@ -71,9 +71,9 @@ def test_a_run_without_mistakes_asks_for_java(folder: Path) -> None:
         ("captures --out file", 2, "--out: 'file' is a file; it has to be a directory, which may be new"),
         ("captures --out full", 2, "full has files that are no capture tables: choose a new directory"),
         ("captures --out old", 2, "has tables of version 99, and this afflux reads and writes version 1"),
-        ("captures --out file/out", 1, "file: Not a directory"),
+        ("captures --out file/out", 2, "is a file, so 'file/out' cannot be made"),
         ("captures --index-dir file", 2, "--index-dir: 'file' is a file; it has to be a directory, which may be new"),
-        ("captures --index-dir file/deep", 1, "file: Not a directory"),
+        ("captures --index-dir file/deep", 2, "is a file, so 'file/deep' cannot be made"),
     ],
 )
 def test_a_mistake_starts_no_java(words: str, code: int, text: str, folder: Path) -> None:
@@ -81,15 +81,17 @@ def test_a_mistake_starts_no_java(words: str, code: int, text: str, folder: Path
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("words", "code", "text"),
     [
-        ("captures --out locked/out", "locked: Read-only file system"),
-        ("captures --index-dir locked/deep/index", "no permission to write the index of a.pcap; name another"),
-        ("locked", "no permission to write the index of a.pcap; name another directory with --index-dir (indexDir)"),
+        ("captures --out locked/out", 2, "--out: cannot write into '"),
+        ("captures --index-dir locked/deep/index", 2, "--index-dir: cannot write into '"),
+        ("locked", 1, "no permission to write the index of a.pcap; name another directory with --index-dir (indexDir)"),
     ],
 )
-def test_a_directory_that_cannot_be_written_starts_no_java(words: str, text: str, locked: Path, folder: Path) -> None:
-    refused(folder, decode(folder, "--out", "out", *words.split()), 1, text)
+def test_a_directory_that_cannot_be_written_starts_no_java(
+    words: str, code: int, text: str, locked: Path, folder: Path
+) -> None:
+    refused(folder, decode(folder, "--out", "out", *words.split()), code, text)
 
 
 def refused(folder: Path, ran: Ran, code: int, text: str) -> None:
