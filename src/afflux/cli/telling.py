@@ -1,10 +1,8 @@
-"""Print lines on stderr: wrapped to the width of a terminal, and cut if they are very long."""
+"""Print lines on stderr, cut if they are very long. Terminals wrap them, and a command in them can be copied."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-from textwrap import wrap
 from typing import Final
 
 __all__ = ["tell"]
@@ -14,17 +12,10 @@ _LONGEST: Final = 2_000
 
 
 def tell(text: str) -> None:
-    """Print a text on stderr. On a terminal its lines are wrapped between words."""
+    """Print a text on stderr."""
     lines = [_cut(line) for line in text.split("\n")]
-    if sys.stderr.isatty():
-        width = max(20, shutil.get_terminal_size().columns)
-        lines = [part for line in lines for part in _wrapped(line, width)]
     sys.stderr.write("\n".join(lines) + "\n")  # typer.echo would write UTF-8 to a terminal that has ASCII only
     sys.stderr.flush()
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return wrap(line, width, subsequent_indent="    ", break_on_hyphens=False) or [""]
 
 
 def _cut(line: str) -> str:
