@@ -76,11 +76,6 @@ class FrameBatches:
         empty = self.flows.connections - sum(found.values())
         return found | ({Content.EMPTY.value: empty} if empty else {})
 
-    def opened(self) -> list[Conversation]:
-        """Return the connections with frames that were recognized since the last call."""
-        found, self._settings.opened = self._settings.opened, []
-        return found
-
     def use(self, capture: Capture) -> None:
         """Decrypt TLS with the secrets in a capture, if no others were given."""
         if self._settings.secrets is None:

@@ -7,7 +7,7 @@ it is recognized all the same; the position of a frame is never guessed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -78,8 +78,8 @@ class Settings:
     "Batches whose frames were taken."
     later: list[Event] | None = None
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
-    opened: list[Conversation] = field(default_factory=list)
-    "The conversations with frames that were recognized since the last batch."
+    opened: deque[Conversation] | None = None
+    "The last conversations with frames that were recognized, until they are taken; None if nobody takes them."
     recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
     "What beginnings of connections were recognized as."
 
@@ -111,7 +111,7 @@ class Settings:
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
-        if conversation.protocol is not None:
+        if conversation.protocol is not None and self.opened is not None:
             self.opened.append(conversation)
         text = conversation.text
         known = text in self.tally or len(self.tally) < _MOST_KINDS

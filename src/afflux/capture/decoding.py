@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from afflux.capture.conversation import Content, Conversation, Settings
@@ -21,6 +22,7 @@ from afflux.core.errors import Unsupported
 __all__ = ["Decoder"]
 
 _MOST_HINTS = 64
+_MOST_OPENED = 1_024
 
 
 class Decoder:
@@ -55,6 +57,7 @@ class Decoder:
         self.capture = capture
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets)
+        self._settings.opened = deque(maxlen=_MOST_OPENED)
         self.network = Network(capture.limits)
         self.hints: set[str] = set()
         "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
@@ -70,9 +73,9 @@ class Decoder:
         return found | ({Content.EMPTY.value: empty} if empty else {})
 
     def opened(self) -> list[Conversation]:
-        """Return the connections with frames that were recognized since the last call."""
-        found, self._settings.opened = self._settings.opened, []
-        return found
+        """Return the connections with frames that were recognized since the last call, the last 1,024 of them."""
+        found, self._settings.opened = self._settings.opened, deque(maxlen=_MOST_OPENED)
+        return list(found or ())
 
     def __iter__(self) -> Iterator[Record]:
         last: list[int] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from threading import local
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,8 @@ __all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather
 
 PATIENCE: Final = 800_000
 "Frames that are found in plain Python, which takes about as long as the import of numba."
+_ROOM: Final = 0x40_0000
+"Frames for which a thread keeps room."
 
 
 def boundaries(
@@ -131,6 +134,7 @@ class Boundaries:
 
     def __init__(self, patience: int = PATIENCE) -> None:
         self._left = patience
+        self._rooms = local()
         self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
         self._gather: Callable[..., Any] | None = None
@@ -141,7 +145,7 @@ class Boundaries:
     ) -> tuple[Ints, Ints, Ints]:
         """Return where the frames begin, their sizes, and the tail of each region; see ``boundaries``."""
         most = int((stops - starts).sum()) // width
-        at, sizes, tails = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(starts), np.int64)
+        (at, sizes), tails = self._room(most), np.empty(len(starts), np.int64)
         if self._compiled is None and (self._left <= 0 or (self._patient and "numba" in sys.modules)):
             made = compiled(boundaries)
             self._compiled = None if made is boundaries else made
@@ -153,7 +157,17 @@ class Boundaries:
             out: list[Any] = [column.data for column in (at, sizes, tails)]  # faster than the array, item by item
             count = boundaries(data, starts.tolist(), stops.tolist(), out[0], out[1], out[2], width, own, mask, largest)
             self._left -= count
-        return at[:count], sizes[:count], tails
+        return at[:count].copy(), sizes[:count].copy(), tails
+
+    def _room(self, most: int) -> tuple[Ints, Ints]:
+        """Return two arrays for what is found. Those of a batch are used again, by the same thread: of their bytes only
+        those that are written take memory, and new ones each time would leave holes between what stays."""
+        if most > _ROOM:
+            return np.empty(most, np.int64), np.empty(most, np.int64)
+        room: tuple[Ints, Ints] | None = getattr(self._rooms, "of", None)
+        if room is None:
+            room = self._rooms.of = np.empty(_ROOM, np.int64), np.empty(_ROOM, np.int64)
+        return room
 
     def records(
         self, block: bytes, at: int, end: int, *, big: bool, swapped: bool, most: int

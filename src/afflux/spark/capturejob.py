@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
+from afflux.capture.memory import given_back
 from afflux.capture.output import Attempt, TableWriter, named_if_full, opened
 from afflux.capture.parts import Part
 from afflux.capture.places import CaptureFiles, captures_in
@@ -148,5 +149,6 @@ def _size(unit: Unit) -> int:
 
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
-    writer = TableWriter(Path(made), decoding, partition_by)
-    return writer.take(writer.wanted.of(unit, dictionaries=writer.dictionaries))
+    with given_back():
+        writer = TableWriter(Path(made), decoding, partition_by)
+        return writer.take(writer.wanted.of(unit, dictionaries=writer.dictionaries))

@@ -26,6 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from afflux.capture.errors import CaptureError
+from afflux.capture.memory import given_back
 from afflux.capture.places import CaptureFiles, captures_among, captures_in
 from afflux.capture.units import Unit, units_of
 from afflux.core.errors import Invalid
@@ -95,10 +96,11 @@ class _Reading:
     def rows(self, unit: Unit, more: Filter | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a unit, of which ``more`` selects some."""
         names = _arrow_schema(self.options).names
-        for _, batch in self.options.decoding.of(unit):
-            chosen = batch if more is None else batch.filter(more.mask(batch))
-            if len(chosen):
-                yield chosen.select(names)
+        with given_back():
+            for _, batch in self.options.decoding.of(unit):
+                chosen = batch if more is None else batch.filter(more.mask(batch))
+                if len(chosen):
+                    yield chosen.select(names)
 
 
 class CaptureReader(DataSourceReader):
