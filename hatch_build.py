@@ -3,8 +3,7 @@
 1. With ``AFFLUX_MYPYC=1`` a wheel is compiled with mypyc, and tagged for its interpreter and platform. Without the
    variable the wheel is pure Python. Where it can not be compiled it is pure as well, and a line on stderr says why.
    What is compiled, and how, is in tools/compiled.py; docs/how-to/compiled.md tells users.
-2. A package index shows the README without the files beside it: its links become absolute, below ``Source`` of
-   ``project.urls``.
+2. A package index shows the README without the files beside it: links to these files are replaced by their text.
 """
 
 from __future__ import annotations
@@ -69,21 +68,17 @@ class Readme(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         """Add the README to the metadata."""
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        source = metadata["urls"]["Source"]
-        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, source)}
+        metadata["readme"] = {"content-type": "text/markdown", "text": without_relative_links(text)}
 
 
-_LINK = re.compile(r"\]\((?!\w+:|#)(?P<path>[^)\s]+)\)")
-_IMAGES = (".svg", ".png")
+_RELATIVE = r"\((?!\w+:|#)[^)\s]+\)"
+_IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\]" + _RELATIVE)
+_LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]" + _RELATIVE)
 
 
-def absolute(text: str, source: str) -> str:
-    """Return Markdown whose links to files, relative to the root of the repository at ``source``, are absolute."""
-
-    def link(found: re.Match[str]) -> str:
-        return f"]({source}/{'raw' if found['path'].endswith(_IMAGES) else 'blob'}/HEAD/{found['path']})"
-
-    return _LINK.sub(link, text)
+def without_relative_links(text: str) -> str:
+    """Return Markdown in which links to files, and images from files, are replaced by their text."""
+    return _LINK.sub(r"\g<text>", _IMAGE.sub(r"\g<text>", text))
 
 
 def _wanted() -> bool:

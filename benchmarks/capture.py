@@ -99,9 +99,9 @@ def measure(asked: Asked, directory: Path, figures: dict[str, Any], tell: Callab
             for way in ways:
                 run.measured(way, kind, largest)
             largest.unlink()
-    for kind, size in (("requests", tenth), ("short", min(tenth, SHORT_BYTES))):
+    for kind, size in (("requests", tenth), ("short", min(tenth, SHORT_BYTES)), ("calls", tenth)):
         file = run.made(kind, size)
-        for way in ways:
+        for way in (*ways, *(["dpkt"] if kind == "calls" else [])):
             run.measured(way, kind, file)
         file.unlink()
     return run.failed

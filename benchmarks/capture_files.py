@@ -5,6 +5,7 @@ writes what differs between rounds: times, ports, sequence numbers and stream id
 - ``mtu``: the same in segments of 1,448 bytes, as on an Ethernet with an MTU of 1,500.
 - ``requests``: 1,000 connections, on each of which one request of 128 bytes after the other has an answer.
 - ``short``: connections with a single request each.
+- ``calls``: connections with three requests each, to routes.
 
 All packets are Ethernet and IPv4, every connection begins with SYN and ends with FIN, nothing is lost.
 """
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from afflux.protocols.rsocket import frames as wire
+from afflux.protocols.rsocket.metadata import compose
 
 __all__ = ["KINDS", "Truth", "make"]
 
@@ -112,6 +114,7 @@ def _headed(packet: _Packet) -> bytes:
 
 _OPEN: Final = (_Packet(True, SYN), _Packet(False, SYN | ACK), _Packet(True, ACK))
 _CLOSE: Final = (_Packet(True, FIN | ACK), _Packet(False, FIN | ACK), _Packet(True, ACK))
+_ROUTES: Final = ("orders.find", "orders.place", "prices.latest")
 _SETUP: Final = wire.Setup().encode(prefixed=True)
 _STREAM: Final = wire.RequestStream(stream=1, initial_n=0x7FFF_FFFF, data=_DATA).encode(prefixed=True)
 _ITEM: Final = wire.PayloadFrame(stream=1, next=True, data=_DATA).encode(prefixed=True)
@@ -190,8 +193,25 @@ def _requests(path: Path, size: int) -> Truth:
 
 
 def _short(path: Path, size: int) -> Truth:
+    """Write a capture of connections with one request."""
+    said = (_Packet(True, ACK | PUSH, _SETUP + _ASK), _Packet(False, ACK | PUSH, _ANSWER))
+    return _following(path, size, said, 1)
+
+
+def _calls(path: Path, size: int) -> Truth:
+    """Write a capture of connections with requests to routes."""
+    said = [_Packet(True, ACK | PUSH, _SETUP)]
+    for number, route in enumerate(_ROUTES):
+        stream, metadata = 2 * number + 1, compose(route=route)
+        ask = wire.RequestResponse(stream=stream, metadata=metadata, data=_DATA).encode(prefixed=True)
+        answer = wire.PayloadFrame(stream=stream, next=True, complete=True, data=_DATA).encode(prefixed=True)
+        said += [_Packet(True, ACK | PUSH, ask), _Packet(False, ACK | PUSH, answer)]
+    return _following(path, size, said, len(_ROUTES))
+
+
+def _following(path: Path, size: int, said: Sequence[_Packet], requests: int) -> Truth:
     """Write a capture of connections that follow each other."""
-    whole = _Rounds([*_OPEN, _Packet(True, ACK | PUSH, _SETUP + _ASK), _Packet(False, ACK | PUSH, _ANSWER), *_CLOSE])
+    whole = _Rounds([*_OPEN, *said, *_CLOSE])
     count = max(1, size // whole.size)
     per = max(1, _CHUNK // whole.size)
     with path.open("wb") as file:
@@ -199,7 +219,8 @@ def _short(path: Path, size: int) -> Truth:
         for first in range(0, count, per):
             conns = np.arange(first, min(first + per, count), dtype=np.int64)
             file.write(whole.rows(first * len(whole.packets), conns, _zeros(len(conns)), _zeros(len(conns))).data)
-        return Truth(file.tell(), count * len(whole.packets), count, 3 * count, count)
+        frames = count * (1 + 2 * requests)
+        return Truth(file.tell(), count * len(whole.packets), count, frames, requests * count)
 
 
 def _file_header() -> bytes:
@@ -211,6 +232,7 @@ KINDS: Final = {
     "mtu": "streams of 128 B items, segments of 1,448 B (MTU 1,500)",
     "requests": "requests of 128 B with answers, 1,000 connections",
     "short": "10,000 connections with one request each",
+    "calls": "connections with three routed requests each",
 }
 "The captures."
 SHORT_BYTES: Final = 10_000 * 1_100
@@ -222,4 +244,4 @@ def make(kind: str, path: Path, size: int) -> Truth:
         return _streaming(path, size, 65_483, 1)
     if kind == "mtu":
         return _streaming(path, size, 1_448, 2)
-    return _requests(path, size) if kind == "requests" else _short(path, size)
+    return {"requests": _requests, "short": _short, "calls": _calls}[kind](path, size)

@@ -22,6 +22,8 @@ LINEAR: Final = 0.15
 MEMORY: Final = 1.15
 "The most memory with the largest capture, over that with the smallest."
 
+_JUDGED: Final = ("stream", "mtu")
+"The captures with bars."
 _WAYS: Final = {
     "alone": "one process, without Spark",
     "spark": "Spark, local[2]",
@@ -72,7 +74,7 @@ def _rates(figures: dict[str, Any]) -> Rows:
             continue
         step = run["steps"][-1]
         rate = size / step["seconds"] / _MB
-        bar = BARS.get(run["way"]) if run["kind"] in ("stream", "mtu") else None
+        bar = BARS.get(run["way"]) if run["kind"] in _JUDGED else None
         cpu = f"{size / step['cpu'] / _MB:,.0f}" if run["way"] in ("alone", "dpkt") else ""
         rows.append(
             [f"{KINDS[run['kind']]}: {_WAYS[run['way']]}", f"{size / _MB:,.0f}", f"{rate:,.0f}", cpu,
@@ -91,8 +93,9 @@ def _over_dpkt(figures: dict[str, Any], run: dict[str, Any], rate: float) -> Row
         if other["way"] == "dpkt" and other["kind"] == run["kind"]:
             mine, its = (each["steps"][-1]["cpu"] / each["steps"][-1]["bytes"] for each in (run, other))
             over = its / mine
-            return [["the same, over dpkt, by CPU time", "", f"× {over:.2f}", "", "", f"≥ {OVER_DPKT:.0f}",
-                     _verdict(over >= OVER_DPKT, OVER_DPKT)]]  # fmt: skip
+            bar = OVER_DPKT if run["kind"] in _JUDGED else None
+            return [["the same, over dpkt, by CPU time", "", f"× {over:.2f}", "", "", f"≥ {bar:.0f}" if bar else "",
+                     _verdict(over >= OVER_DPKT, bar)]]  # fmt: skip
     return []
 
 

@@ -41,10 +41,30 @@ def suitable_python():
 
 def run(*command):
     """Run a command quietly; print its output if it fails."""
-    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        sys.stderr.write(done.stdout)
-        fail("command failed: " + " ".join(map(str, command)))
+    finish(start(*command))
+
+
+def start(*command):
+    """Start a command whose output is kept; ``finish`` waits for it."""
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(process):
+    """Wait for a command; print its output if it failed."""
+    output, _ = process.communicate()
+    if process.returncode:
+        sys.stderr.write(output)
+        fail("command failed: " + " ".join(map(str, process.args)))
+
+
+def install_locked(pip, lock):
+    """Install the packages of a lock file, half of them with each of two processes: pip uses one core.
+
+    They do not depend on each other, because the file is a closure and pip is told so (``--no-deps``).
+    """
+    packages = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+    for process in [start(*pip, *packages[half::2]) for half in (0, 1)]:
+        finish(process)
 
 
 def make_environment(where):
@@ -96,7 +116,7 @@ def main():
     python = str(make_environment(where))
     pip = (python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps")
     say("installing dependencies from requirements/lock.txt")
-    run(*pip, "-r", "requirements/lock.txt")
+    install_locked(pip, ROOT / "requirements" / "lock.txt")
     say("installing the flight data of the demo (8 MB)")
     run(*pip, "--no-build-isolation", "-r", "requirements/data.txt")
     say("installing afflux (editable)")

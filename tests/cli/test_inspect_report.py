@@ -98,5 +98,5 @@ def test_a_directory_without_tables_is_an_error(tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_an_error(capture: Path) -> None:
     ran = here("inspect", "--html", "/no/such/directory/out.html", str(capture))
     assert ran.code == 2
-    assert ran.errors == "afflux: --html: folder '/no/such/directory' not found\n"
+    assert ran.errors == "afflux: --html: directory '/no/such/directory' not found\n"
     assert "Traceback" not in ran.errors

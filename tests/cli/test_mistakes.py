@@ -126,6 +126,42 @@ USAGE = {
     f"{SERVE} --demo --journal file": f"--journal: 'file' {DIRECTORY}",
     f"{SERVE} --sink file": f"--sink: 'file' {DIRECTORY}",
     "relay --from {uri} --journal file --listen tcp://127.0.0.1:0": f"--journal: 'file' {DIRECTORY}",
+    # what would connect to itself, and what no value can be
+    "capture --listen {uri} --to {uri} -w x": "--to {uri} is the address of --listen: the command would connect to "
+    "itself",
+    "capture --listen unix:///s --to unix:///./s -w x": "--to unix:///./s is the address of --listen: the command "
+    "would connect to itself",
+    "relay --from tcp://localhost:7 --journal j --listen tcp://0.0.0.0:7": "--from tcp://localhost:7 is the address of "
+    "--listen: the command would connect to itself",
+    f"{SERVE} --demo --journal j --keep 36501d": "invalid --keep '36501d': the longest time is 36500d",
+    f"{SERVE} --demo --journal j --keep 9223373TB": "invalid --keep '9223373TB': the largest size is 9223372TB",
+    f"{SERVE} --demo --journal j --keep 0.5GB": "invalid --keep '0.5GB': write 50GB, 512MiB or a number of bytes",
+    f"{SERVE} --demo --journal j --keep ''": "invalid --keep '': write 50GB, 512MiB or a number of bytes",
+    f"{SERVE} --demo --journal j --journal-bytes {'9' * 5000}": f"invalid --journal-bytes '{'9' * 64}': the largest "
+    "size is 9223372TB",
+    f"{SERVE} --demo --lease 5/x": "invalid --lease 'x': write 200ms, 1.5s or 2m",
+    "request {uri} --lease --max-time x": "invalid --max-time 'x': write 200ms, 1.5s or 2m",
+    "request {uri} -d @/proc/self/mem": "-d: cannot read '/proc/self/mem': Input/output error",
+    "request {uri} -m @/proc/self/mem": "-m: cannot read '/proc/self/mem': Input/output error",
+    "request {uri} --channel -D @/proc/self/mem": "-D: cannot read '/proc/self/mem': Input/output error",
+    # what cannot be written
+    "bench {uri} --hdr /proc/x": "--hdr: cannot write '/proc/x': No such file or directory",
+    "capture --listen tcp://127.0.0.1:0 --to {uri} -w /proc/x": "--write: cannot write '/proc/x': No such file or "
+    "directory",
+    "request {uri} --resume --store /proc/x": "--store: cannot write '/proc/x': No such file or directory",
+    f"{SERVE} --sink /proc/x": "--sink: cannot write into '/proc': No such file or directory",
+    f"{SERVE} --demo --journal /proc/x/y": "--journal: cannot write into '/proc': No such file or directory",
+    f"{SERVE} --demo --journal file/y": "--journal: '{folder}/file' is a file, so 'file/y' cannot be made",
+    # files are missing before anything else is wrong
+    "check hands.py nope --against nope2": "--against: file 'nope2' not found",
+    "check hands.py nope --against file": "DUMP: file 'nope' not found",
+    "inspect hands.py --keylog folder": "--keylog: cannot read 'folder': Is a directory",
+    "inspect hands.py --html ''": "--html: the name is empty",
+    "inspect hands.py --html folder": "--html: 'folder' is a directory, not a file",
+    "wireshark -o folder": "--output: 'folder' is a directory, not a file",
+    "wireshark -o nope/x.lua": "--output: directory 'nope' not found",
+    f"{SERVE} --demo --journal kafka://h/x": "--journal kafka://h/x: a journal is a directory, or nats://HOST/STREAM",
+    "inspect nope hands.py": "FILE: file 'nope' not found",
     "demo --out file": f"--out: 'file' {DIRECTORY}",
     "decode folder": "FILE: 'folder' is a directory, not a file",
     "decode nope": "FILE: file 'nope' not found; hexadecimal bytes require --hex",
@@ -133,7 +169,7 @@ USAGE = {
         "FILE: '/dev/null' is a device or a pipe, not a regular file: it is read more than once; read it from stdin: "
         "afflux inspect - < /dev/null"
     ),
-    "inspect hands.py --html nope/x.html": "--html: folder 'nope' not found",
+    "inspect hands.py --html nope/x.html": "--html: directory 'nope' not found",
     "check folder": "FILE: 'folder' is a directory, not a file",
     "check nope": "FILE: file 'nope' not found",
     "journal file": "DIR: 'file' is a file, not a directory",
@@ -216,9 +252,10 @@ USAGE = {
 
 
 @pytest.mark.parametrize("command", USAGE)
-def test_a_mistake(uri: str, command: str) -> None:
+def test_a_mistake(uri: str, folder: Path, command: str) -> None:
     ran = here(*shlex.split(command.replace("{uri}", uri)))
-    assert ran == (2, "", f"afflux: {USAGE[command]}\n")
+    told = USAGE[command].replace("{uri}", uri).replace("{folder}", str(folder))
+    assert ran == (2, "", f"afflux: {told}\n")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +286,7 @@ def test_a_module_that_does_not_exist(folder: Path) -> None:
         ("request tcp://127.0.0.1:1", "cannot connect to tcp://127.0.0.1:1: refused: nothing listens there"),
         ("request TCP://127.0.0.1:1", "cannot connect to tcp://127.0.0.1:1: refused: nothing listens there"),
         ("serve {uri} --demo", "cannot listen on {uri}: the port is in use"),
-        ("capture --listen {uri} --to {uri} -w x.pcapng", "cannot listen on {uri}: the port is in use"),
+        ("capture --listen {uri} --to tcp://127.0.0.1:1 -w x.pcapng", "cannot listen on {uri}: the port is in use"),
         (
             "serve tcp://192.0.2.1:7000 --demo",
             "cannot listen on tcp://192.0.2.1:7000: this machine does not have the address",

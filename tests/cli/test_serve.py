@@ -95,6 +95,17 @@ def test_a_sink_belongs_to_one_server(tmp_path: Path) -> None:
     assert (ran.returncode, "--workers and --sink exclude each other" in ran.stderr) == (2, True)
 
 
+def test_a_sink_refuses_a_directory_of_others(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "photo.jpg").touch()
+    ran = afflux(["serve", "tcp://127.0.0.1:0", "--sink", str(tmp_path)])
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        f"afflux: {tmp_path}: it has other files, such as 'photo.jpg', and no table of a receiver; "
+        "choose a new or an empty directory\n"
+    )
+
+
 def test_with_a_journal_it_answers_the_same(tmp_path: Path) -> None:
     with Server("--demo", "--journal", str(tmp_path / "journal")) as server:
         ran = afflux([*f"request {server.uri} --stream -o raw -d".split(), '{"count": 3, "size": 2}'])
@@ -136,7 +147,7 @@ def test_journal_bytes_and_keep_bound_a_journal(tmp_path: Path) -> None:
         ("--demo --journal j --keep 1h --keep 2h", "--keep 1h and 2h: give one time and one size at most"),
         ("--demo --journal j --keep 1GB --keep 2GB", "--keep 1GB and 2GB: give one time and one size at most"),
         ("--demo --journal j --keep ever", "invalid --keep 'ever'"),
-        ("--demo --journal j --keep 0s", "--keep: Retention: seconds must be above 0"),
+        ("--demo --journal j --keep 0s", "--keep must be longer than 0"),
         ("--demo --journal j --keep 2GB --journal-bytes 1GB", "--keep 2GB contradicts --journal-bytes 1GB"),
     ],
 )

@@ -263,6 +263,20 @@ def test_options_in_sql_are_checked(spark: Any, uri: str) -> None:
     spark.sql("DROP TABLE declared")
 
 
+def test_sql_that_writes_says_what_works_instead(spark: Any, uri: str) -> None:
+    instead = (
+        r'INSERT INTO and CREATE TABLE \.\.\. AS SELECT cannot write to afflux.* use df\.write\.format\("afflux"\)'
+    )
+    options = f"USING afflux OPTIONS (uri '{uri}', format 'columns')"
+    for create in (f"CREATE TABLE made {options} AS SELECT 1 AS number", f"CREATE TABLE made {options}"):
+        with pytest.raises(Exception, match=instead):
+            spark.sql(create)
+    spark.sql(f"CREATE TABLE declared (number INT) {options}")
+    with pytest.raises(Exception, match=instead):
+        spark.sql("INSERT INTO declared VALUES (1)")
+    spark.sql("DROP TABLE declared")
+
+
 def test_arrow_functions_need_no_other_package(spark: Any, uri: str) -> None:
     def sizes(batches: Any) -> Any:
         import pyarrow as pa

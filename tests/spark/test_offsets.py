@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afflux.core.errors import Invalid
-from afflux.spark.offsets import Mark, Span, fair, fingerprint, offsets_of, split, to_json
+from afflux.spark.offsets import (
+    Mark,
+    Offsets,
+    Span,
+    StreamShard,
+    fair,
+    fingerprint,
+    moved_from,
+    offsets_of,
+    split,
+    to_json,
+)
 
 SOURCE = fingerprint("flights", "{}")
 counts = st.dictionaries(st.integers(0, 0xFFFF), st.integers(0, 10_000), min_size=1, max_size=6)
@@ -33,6 +44,41 @@ def test_another_stream_s_checkpoint_is_refused() -> None:
     logged = to_json({0: Mark(5, 1)}, fingerprint("trains", "{}"))
     with pytest.raises(Invalid, match="belongs to another source"):
         offsets_of(logged, SOURCE)
+
+
+def test_the_error_about_another_stream_says_what_differs() -> None:
+    was = to_json({0: Mark(5, 1)}, fingerprint("trains", "{}", "tcp://a:1"))
+    with pytest.raises(Invalid) as raised:
+        offsets_of(was, fingerprint(None, "{}", "tcp://b:1"))
+    text = str(raised.value)
+    assert "another source: route was 'trains' and is not given, uri was 'tcp://a:1' and is 'tcp://b:1'. " in text
+    assert text.endswith("Give the former options, or use a separate checkpointLocation for this query")
+    assert offsets_of(was, fingerprint("trains", "{}", "tcp://b:1")) == {0: Mark(5, 1)}  # a server may move
+    del was["0"]["asked"]
+    with pytest.raises(Invalid, match="route or requestData was another one; the fingerprint of both was"):
+        offsets_of(was, SOURCE)  # as earlier versions have logged it
+    long = to_json({0: Mark(5, 1)}, fingerprint(None, "x" * 201))
+    with pytest.raises(Invalid, match="route or requestData differs after 200 characters"):
+        offsets_of(long, fingerprint(None, "x" * 202))
+
+
+def test_an_offset_of_many_streams_stays_small() -> None:
+    several = {f"s{number}": fingerprint("r" * 500, "d" * 500) for number in range(33)}
+    marks: Offsets = {StreamShard("s0", shard): Mark(5, 1) for shard in range(100)}
+    assert all("asked" not in mark for mark in to_json(marks, several).values())
+    del several["s32"]
+    (asked,) = [mark["asked"] for mark in to_json(marks, several).values() if "asked" in mark]
+    assert len(asked["route"]) == 200
+
+
+@pytest.mark.parametrize("about", [None, 5, {}, {"route": 5}, {"uri": []}])
+def test_a_damaged_description_decides_nothing(about: object) -> None:
+    logged = to_json({0: Mark(5, 1)}, SOURCE)
+    logged["0"]["asked"] = about
+    assert offsets_of(logged, SOURCE) == {0: Mark(5, 1)}
+    moved_from(logged, SOURCE)
+    with pytest.raises(Invalid, match="another source"):
+        offsets_of(logged, fingerprint("other", ""))
 
 
 def test_route_and_data_make_the_fingerprint() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +12,7 @@ from afflux.core.errors import AddressError, Invalid
 from afflux.core.limits import Limits
 from afflux.spark.declaring import OptionError, reference
 from afflux.spark.options import EARLIEST, Options
+from afflux.spark.sinkoptions import SinkOptions
 
 URI = {"uri": "tcp://127.0.0.1:7000"}
 MOST = Limits.server().partitions
@@ -97,6 +100,19 @@ def test_a_path_is_refused_in_words_of_its_own() -> None:
 def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"option {name}"):
         Options.parse(URI | {name: value})
+
+
+@pytest.mark.parametrize("parse", [Options.parse, SinkOptions.parse])
+def test_a_route_that_fits_in_no_request_is_refused(parse: Callable[[dict[str, str]], object]) -> None:
+    parse(URI | {"route": "é" * 127 + "x"})
+    with pytest.raises(OptionError, match=r"option route has 256 bytes of UTF-8; a route has at most 255 \(R-56\)"):
+        parse(URI | {"route": "é" * 128})
+
+
+def test_the_route_of_one_of_several_streams_is_checked() -> None:
+    streams = json.dumps({"a": {"route": "r" * 256}})
+    with pytest.raises(OptionError, match="option streams: stream 'a': route has 256 bytes"):
+        Options.parse(URI | {"streams": streams})
 
 
 def test_the_address_is_read_before_anything_is_opened() -> None:

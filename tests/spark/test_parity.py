@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from random import Random
 from typing import Any
+from zoneinfo import available_timezones
 
 import pytest
 
@@ -15,6 +18,7 @@ pytestmark = pytest.mark.spark
 from afflux.spark.rows import JSON, PERMISSIVE, Modes, Rows  # noqa: E402
 from afflux.spark.times import zone_of  # noqa: E402
 from tests.spark import generated  # noqa: E402
+from tests.spark.spellings import ZONES, decimal, script  # noqa: E402
 
 NEW_YORK = "America/New_York"
 CORRUPT = pa.field("_corrupt_record", pa.string())
@@ -62,6 +66,53 @@ def test_generated_items(spark: Any, seed: int) -> None:
     assert 150 < malformed < 450
     for item, one, other in zip(items, mine, theirs, strict=True):
         assert one == other, item
+
+
+def assert_same(spark: Any, wanted: Any, values: Sequence[str], *, bare: bool = False) -> list[Any]:
+    """Compare a column of that type; ``bare`` for values that are JSON themselves. Returns ours."""
+    schema = pa.schema([pa.field("v", wanted), CORRUPT])
+    written = values if bare else [json.dumps(value, ensure_ascii=False) for value in values]
+    items = [f'{{"v":{value}}}'.encode() for value in written]
+    mine = ours(items, schema)
+    for value, one, other in zip(values, mine, sparks(spark, items, schema), strict=True):
+        assert one == other, value
+    return [row["v"] for row in mine]
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(6, 2), (38, 18), (9, 0)])
+def test_decimals(spark: Any, precision: int, scale: int) -> None:
+    """Digits of other scripts, leading zeros, exponents, too many digits, and rounding."""
+    random = Random(f"decimals {precision} {scale}")
+    found = assert_same(spark, pa.decimal128(precision, scale), [decimal(random, far=True) for _ in range(600)])
+    assert 30 < sum(value is not None for value in found) < 550
+    numbers = [decimal(random, far=False) for _ in range(1200)]
+    whole = [text for text in numbers if re.fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text)]
+    assert len(whole) > 20
+    assert_same(spark, pa.decimal128(precision, scale), whole, bare=True)
+
+
+def test_dates_with_digits(spark: Any) -> None:
+    """Dates need ASCII; numbers of days may have the digits of any script, and leading zeros."""
+    random = Random("dates")
+    days = ["0", "5", "-5", "+123", "0007", "00000000000000007", "12345678", "-141427", "2147483648", "1" * 1001]
+    dates = ["2013-01-02", "2013-1-2", "02013-01-02", "+2013-01-02", "0002013-1-2"]
+    scripts = [script(random, text) for text in [*days, *dates] for _ in range(8)]
+    found = assert_same(spark, pa.date32(), [*days, *dates, *scripts])
+    assert 40 < sum(value is not None for value in found) < len(found) - 40
+
+
+def test_zones_of_timestamps(spark: Any) -> None:
+    """Offsets, abbreviations and names of regions; Java's own zones are documented."""
+    java = set(spark.sparkContext._jvm.java.time.ZoneId.getAvailableZoneIds())
+    names = [name for name in ZONES if not name.startswith("SystemV/")] + sorted(java & available_timezones())
+    found = assert_same(
+        spark,
+        pa.timestamp("us", "UTC"),
+        [f"{month}-01T05:15:00{name}" for name in names for month in ("2013-01", "2024-07")],
+    )
+    assert 1200 < sum(value is not None for value in found) < len(found) - 80
+    own = sorted(name for name in java if name.startswith("SystemV/"))
+    assert all(zone_of(name) is None for name in own)
 
 
 FIELDS = pa.schema(

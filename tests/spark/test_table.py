@@ -26,10 +26,11 @@ from afflux.protocols.rsocket.staging import (
     Part,
     Stage,
     Staged,
+    decode_staging,
 )
 from afflux.spark import queries
 from afflux.spark import table as module
-from afflux.spark.queries import TableError, TableLocked
+from afflux.spark.queries import NotATable, TableError, TableLocked
 from afflux.spark.table import Table
 
 pa = pytest.importorskip("pyarrow")
@@ -425,3 +426,44 @@ def test_a_receiver_killed_at_every_call_of_the_system_loses_and_doubles_nothing
         assert commit(table, run=NEXT_RUN).duplicate
         table.close()
         assert json.loads((directory / "_afflux" / "committed" / Q.hex()).read_text())["batch"] == 0
+
+
+@pytest.mark.parametrize("name", ["report.csv", "_spark_metadata", "query=1"])
+def test_a_directory_with_other_files_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(NotATable, match=f"{tmp_path}: it has other files, such as '{name}'.*choose a new or an empty"):
+        Table(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_hidden_files_and_an_interrupted_start_are_no_other_files(tmp_path: Path) -> None:
+    (tmp_path / ".DS_Store").touch()
+    (tmp_path / "_afflux" / "partial").mkdir(parents=True)  # what a receiver has made that was killed then
+    Table(tmp_path).close()
+    (tmp_path / "notes.txt").touch()  # beside the table of a receiver
+    Table(tmp_path).close()
+
+
+def test_a_batch_of_many_partitions_costs_a_little_memory_for_each(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tracemalloc
+
+    count = 600
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # a disk needs most of the time
+    stage(table, [b"0"])
+    tracemalloc.start()
+    parts = [Part(0, 1, 1), *(stage(table, [b"%d" % number], partition=number) for number in range(1, count))]
+    commit(table, *parts)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(list(table.directory.rglob("query=*/batch=0/*.parquet"))) == count
+    assert grown < count * 2_000
+    assert not table._writers and not table.staged_bytes
+
+
+def test_a_commit_names_ten_thousand_partitions() -> None:
+    parts = tuple(Part(number, (1 << 63) + number, 1 << 40) for number in range(10_000))
+    made = Commit(query=Q, batch=7, run=RUN, parts=parts)
+    assert decode_staging(made.encode()) == made
+    assert len(made.encode()) < 1 << 19  # a request has up to 4 MiB

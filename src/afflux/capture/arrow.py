@@ -41,7 +41,7 @@ def batch(
     count, words = len(frames), _coded if dictionaries else _shown
     kinds = frames.kinds.rows
     columns: dict[str, pa.Array] = {
-        "conn": words([one.connection.id for one in frames.conversations], frames.conn),
+        "conn": words([one.id for one in frames.conversations], frames.conn),
         "ts": arrays.numbers(frames.time // 1_000, frames.time != NO_TIME, _TIME),
         "dir": words(["<", ">"], frames.client),
         "protocol": words([kind.protocol for kind in kinds], frames.kind),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from afflux.capture.columns import BatchReader
-from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection, Flows
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.network import Network
@@ -17,6 +17,8 @@ from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
+from afflux.capture.settings import Content, Settings
+from afflux.capture.whole import Brief
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
 from afflux.core.limits import Limits
@@ -39,6 +41,7 @@ class FrameBatches:
         secrets: decrypt TLS; None for those in the capture that ``of`` reads.
         overlap: which copy of bytes counts; see ``Flows``.
         make: makes the conversation of a new connection.
+        passed: is told instead of each connection that is decoded as a whole (whole.py).
 
     Raises:
         Unsupported: a protocol in ``ports`` has no dissector.
@@ -55,6 +58,7 @@ class FrameBatches:
         secrets: Secrets | None = None,
         overlap: Overlap = "first",
         make: Callable[[Connection, Settings], Conversation] = Conversation,
+        passed: Callable[[Brief], None] | None = None,
     ) -> None:
         for entry in (ports or {}).values():
             if entry.dissector is None:
@@ -62,11 +66,14 @@ class FrameBatches:
         self._checksums = checksums
         self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
         self._reader = BatchReader(self._settings)
+        self._reader.whole.passed = passed
         self._kinds = Kinds()
         self._last: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
-        self.flows = Flows(limits, lambda connection: make(connection, self._settings), overlap=overlap)
+        self.flows = Flows(
+            limits, lambda connection: make(connection, self._settings), overlap=overlap, whole=self._reader.whole
+        )
         "The connections."
 
     @property

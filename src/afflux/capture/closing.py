@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from ipaddress import IPv4Address
 from typing import Any, Final
 
+from afflux.capture.connections import Key, ends_of
 from afflux.capture.conversation import Conversation
 from afflux.capture.ledger import Ending
 from afflux.capture.names import end_text
 from afflux.capture.packets import NO_TIME
+from afflux.capture.talk import rising
 from afflux.capture.window import Seen
 
-__all__ = ["ClosingRows", "by_client", "micros", "rising"]
+__all__ = ["ClosingRows", "by_client", "micros"]
 
 _TEXTS: Final = 1_024
 "Setups whose text is kept: the clients of a service begin alike."
 _end_text = lru_cache(maxsize=1_024)(end_text)
+
+
+@lru_cache(maxsize=1_024)
+def _address(number: int) -> str:
+    return str(IPv4Address(number))
 
 
 class ClosingRows:
@@ -62,11 +70,13 @@ class ClosingRows:
             "frames": ending.frames if ending else 0,
             "streams": ending.streams if ending else 0,
             "violations": ending.wrong if ending else 0,
-            "setup": self._text(ending.setup) if ending and ending.setup else None,
+            "setup": self.text(ending.setup) if ending else None,
         }
 
-    def _text(self, setup: dict[str, Any]) -> str:
-        """Return the fields of a first frame as JSON."""
+    def text(self, setup: dict[str, Any]) -> str | None:
+        """Return the fields of a first frame as JSON; None for none."""
+        if not setup:
+            return None
         found = self._texts.get(id(setup))
         if found is None:
             if len(self._texts) >= _TEXTS:
@@ -74,11 +84,13 @@ class ClosingRows:
             found = self._texts[id(setup)] = (setup, json.dumps(setup, ensure_ascii=False, default=str))
         return found[1]
 
-
-def rising(conversation: Conversation) -> bool:
-    """Return the direction of the client."""
-    client = conversation.client if conversation.client is not None else conversation.connection.opener
-    return True if client is None else client
+    @staticmethod
+    def end(key: Key, number: int) -> str:
+        """Return one of two ends as text."""
+        if len(key) != 2:
+            return end_text(ends_of(key)[number])
+        address, port = divmod(key[number], 1 << 16)
+        return f"{_address(address)}:{port}"
 
 
 def by_client(conversation: Conversation, pair: tuple[int, int]) -> tuple[int, int]:

@@ -18,12 +18,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.conversation import Conversation, Event, Found, Settings
+from afflux.capture.conversation import Conversation
 from afflux.capture.frames import Frames, Kinds, Payloads, protocol_of
 from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.layouts import Columns, Layout
 from afflux.capture.packets import PAD, Ints
+from afflux.capture.settings import Event, Found, Settings
 from afflux.capture.sides import PlainSide, Side
+from afflux.capture.talk import Talk
+from afflux.capture.whole import Lanes, Rows, Whole, prefixed
 from afflux.core.dissector import Prefixed, Record
 
 __all__ = ["BatchReader"]
@@ -59,27 +62,6 @@ class _Lane:
     "Where the lane ends there."
 
 
-@dataclass(slots=True)
-class _Rows:
-    """Where the frames of some lanes are."""
-
-    block: bytes
-    at: Ints
-    "Where each begins, without its prefix."
-    size: Ints
-    lane: Ints
-    packet: Ints
-    event: Ints
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def where(self, chosen: Any) -> _Rows:
-        """Return some of them."""
-        columns = (self.at, self.size, self.lane, self.packet, self.event)
-        return _Rows(self.block, *(column[chosen] for column in columns))
-
-
 class _Joined:
     """The bytes of some lanes, one lane after the other, and the packets that brought them."""
 
@@ -110,11 +92,11 @@ class _Joined:
         self._event = np.repeat(np.array(list(chain.from_iterable(lane.numbers for lane in lanes)), np.int64), counts)
         self._lane = np.repeat(np.array(owner, np.int64), counts)
 
-    def rows(self, at: Ints, size: Ints) -> _Rows:
+    def rows(self, at: Ints, size: Ints) -> Rows:
         """Return the frames that are at these places, in ascending order: each with the packet that completed it."""
         known = np.searchsorted(at + size, self._end, "right")
         segment = np.repeat(np.arange(len(self._end)), np.diff(known, prepend=0))
-        return _Rows(self.block, at, size, self._lane[segment], self._packet[segment], self._event[segment])
+        return Rows(self.block, at, size, self._lane[segment], self._packet[segment], self._event[segment])
 
 
 class BatchReader:
@@ -131,6 +113,8 @@ class BatchReader:
         self._boundaries = boundaries
         self._layouts: dict[str, Layout] = {}
         self._alike: dict[tuple[str, bool, bytes], Record] = {}
+        self.whole = Whole(settings, boundaries)
+        "Decodes the connections that are whole in a batch."
         settings.later = []
 
     def frames(self, time: Ints, kinds: Kinds) -> Frames:
@@ -144,11 +128,14 @@ class BatchReader:
         lanes, rest = self._lanes(events)
         parts: list[Frames] = []
         orders: list[Ints] = []
+        for rows, brief in self.whole.taken():
+            parts.append(self._read(rows, brief, time, kinds))
+            orders.append(rows.event)
         for group in lanes.values():
             rows, tails = self._found(group, events)
             rest += self._settled(group, tails)
             if len(rows):
-                parts.append(self._read(rows, group, time, kinds))
+                parts.append(self._read(rows, _read_as(group, rows), time, kinds))
                 orders.append(rows.event)
         found, numbers = self._replayed(events, sorted(rest))
         if found or not parts:
@@ -173,7 +160,7 @@ class BatchReader:
                 lanes.setdefault(lane.dissector.PROTOCOL, []).append(lane)
         return lanes, rest
 
-    def _found(self, lanes: list[_Lane], events: list[Event]) -> tuple[_Rows, list[bytes | None]]:
+    def _found(self, lanes: list[_Lane], events: list[Event]) -> tuple[Rows, list[bytes | None]]:
         """Return the frames of some lanes of one protocol, and the rest of each lane. The rest is None for a lane that
         its dissector must decode."""
         joined = _Joined(lanes, events)
@@ -222,31 +209,26 @@ class BatchReader:
         found = self._settings.taken()
         return found, order
 
-    def _read(self, rows: _Rows, lanes: list[_Lane], time: Ints, kinds: Kinds) -> Frames:
+    def _read(self, rows: Rows, lanes: Lanes, time: Ints, kinds: Kinds) -> Frames:
         """Read the fields of frames."""
-        protocol = lanes[0].dissector.PROTOCOL
-        layout = self._layouts.get(protocol)
+        dissector = lanes.dissector(0)
+        layout = self._layouts.get(dissector.PROTOCOL)
         if layout is None:
-            layout = self._layouts[protocol] = Layout(lanes[0].dissector.declared)
+            layout = self._layouts[dissector.PROTOCOL] = Layout(dissector.declared)
         found = layout.read(rows.block, rows.at, rows.size)
-        owners: dict[Conversation, int] = {}
-        conn = np.array([owners.setdefault(lane.conversation, len(owners)) for lane in lanes], np.int64)
-        shift = np.array([lane.base - lane.start for lane in lanes], np.int64)
-        for lane, count in zip(lanes, np.bincount(rows.lane, minlength=len(lanes)).tolist(), strict=True):
-            lane.conversation.frames += count
         numbers: dict[str, Any] = found.numbers | {f"{name}_len": sizes for name, sizes in found.sizes.items()}
-        kind, mask = _kinds(layout, found, lanes[0].conversation, kinds)
+        kind, mask = _kinds(layout, found, lanes.talks[0], kinds)
         made = Frames(
-            conversations=list(owners),
+            conversations=lanes.talks,
             kinds=kinds,
             packet=rows.packet,
             time=time[rows.packet],
-            conn=conn[rows.lane],
-            client=np.array([lane.dissector.client for lane in lanes], np.bool_)[rows.lane],
+            conn=lanes.conn[rows.lane],
+            client=lanes.client[rows.lane],
             kind=kind,
             flags=(found.word & mask).astype(np.int32),
             **numbers,
-            offset=rows.at + shift[rows.lane],
+            offset=rows.at + lanes.shift[rows.lane],
             length=rows.size,
             payloads=Payloads(rows.block, **found.at) if self._payload else None,
         )
@@ -256,13 +238,28 @@ class BatchReader:
                 _fields(made, partial(self._record, rows, lanes), here, found.read[here], values)
         if not len(wrong):
             return made
-        records = [self._record(rows, lanes, row, int(made.offset[row])) for row in wrong.tolist()]
-        return made.put(wrong, Frames.made_of(records, time, kinds, payload=self._payload))
+        return made.put(wrong, self._alone(rows, lanes, wrong, made, kinds))
 
-    def _record(self, rows: _Rows, lanes: list[_Lane], row: int, offset: int) -> Found:
+    def _alone(self, rows: Rows, lanes: Lanes, wrong: Ints, made: Frames, kinds: Kinds) -> Frames:
+        """Return the frames of some rows, each read by a dissector; those with the same bytes are read once."""
+        at, lane = rows.at[wrong], rows.lane[wrong]
+        columns = (wrong, at, at + rows.size[wrong], lanes.client[lane])
+        known: dict[tuple[bool, bytes], int] = {}
+        samples: list[Found] = []
+        numbers: list[int] = []
+        for row, begin, end, client in zip(*(column.tolist() for column in columns), strict=True):
+            number = known.setdefault((client, rows.block[begin:end]), len(samples))
+            if number == len(samples):
+                samples.append(self._record(rows, lanes, row, 0))
+            numbers.append(number)
+        found = Frames.made_of(samples, np.empty(0, np.int64), kinds, payload=self._payload)
+        mine = {name: getattr(made, name)[wrong] for name in ("packet", "time", "conn", "offset")}
+        return found.repeated(np.array(numbers, np.int64), conversations=lanes.talks, **mine)
+
+    def _record(self, rows: Rows, lanes: Lanes, row: int, offset: int) -> Found:
         """Return the record of one frame."""
-        at, lane = int(rows.at[row]), lanes[int(rows.lane[row])]
-        data, dissector = rows.block[at : at + int(rows.size[row])], lane.dissector
+        at, lane = int(rows.at[row]), int(rows.lane[row])
+        data, dissector = rows.block[at : at + int(rows.size[row])], lanes.dissector(lane)
         key = (dissector.PROTOCOL, dissector.client, data)
         made = self._alike.get(key)
         if made is None:
@@ -272,12 +269,12 @@ class BatchReader:
                     self._alike.clear()
                 self._alike[key] = made
         made = {**made, "offset": offset}
-        return int(rows.packet[row]), lane.conversation, made
+        return int(rows.packet[row]), lanes.talks[lanes.conn[lane]], made
 
 
 def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
-    if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not side.dissector.declared:
+    if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not prefixed(side.dissector):
         return None
     dissector, last = side.dissector, events[numbers[-1]]
     rest = dissector.rest
@@ -291,9 +288,22 @@ def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     return _Lane(last.conversation, dissector, rest, dissector.offset, given, pieces, end)
 
 
-def _kinds(
-    layout: Layout, found: Columns, conversation: Conversation, kinds: Kinds
-) -> tuple[npt.NDArray[np.int32], Ints]:
+def _read_as(lanes: list[_Lane], rows: Rows) -> Lanes:
+    """Return what is needed of lanes to read their frames, and count these."""
+    owners: dict[Talk, int] = {}
+    conn = np.array([owners.setdefault(lane.conversation, len(owners)) for lane in lanes], np.int64)
+    for lane, count in zip(lanes, np.bincount(rows.lane, minlength=len(lanes)).tolist(), strict=True):
+        lane.conversation.frames += count
+    return Lanes(
+        talks=list(owners),
+        conn=conn,
+        client=np.array([lane.dissector.client for lane in lanes], np.bool_),
+        shift=np.array([lane.base - lane.start for lane in lanes], np.int64),
+        dissector=lambda lane: lanes[lane].dissector,
+    )
+
+
+def _kinds(layout: Layout, found: Columns, conversation: Talk, kinds: Kinds) -> tuple[npt.NDArray[np.int32], Ints]:
     """Return the kind of each frame that was read, and the bits of its declared flags."""
     entry = protocol_of(conversation)
     size = max(max(layout.frames), int(found.code.max())) + 1

@@ -14,7 +14,7 @@ from afflux.capture.packets import Ints
 from afflux.capture.reassembly import Half
 from afflux.capture.segments import End, Segments
 
-__all__ = ["Conflict", "Connection", "Consumer", "Entry", "Key", "Opening", "ends_of", "keys_of"]
+__all__ = ["Conflict", "Connection", "Consumer", "Entry", "Key", "Opening", "ends_of", "ids_of", "keys_of"]
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [low + high for high in _DIGITS for low in _DIGITS]
@@ -146,3 +146,28 @@ def ends_of(key: Key) -> tuple[End, End]:
         return low, high
     a0, a1, ap, b0, b1, bp = key
     return (a0, a1, ap), (b0, b1, bp)
+
+
+def ids_of(keys: Sequence[Key], times: Sequence[int]) -> list[str]:
+    """Return the id of each connection, given its ends and the time of its first packet; see ``Connection.id``."""
+    if not keys:
+        return []
+    digests = [
+        blake2b(_named(key, time).encode(), digest_size=8).digest() for key, time in zip(keys, times, strict=True)
+    ]
+    rest = np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+    digits, letters = np.frombuffer(_DIGITS.encode(), np.uint8), np.empty((len(keys), 12), np.uint8)
+    letters[:, 0] = ord("C")
+    for place in range(1, 12):
+        rest, digit = np.divmod(rest, np.uint64(62))
+        letters[:, place] = digits[digit]
+    text = letters.tobytes().decode()
+    return [text[at : at + 12] for at in range(0, len(text), 12)]
+
+
+def _named(key: Key, time: int) -> str:
+    """Return what an id is made of."""
+    if len(key) == 2:
+        low, high = key
+        return f"(({V4}, {low >> 16}, {low & 0xFFFF}), ({V4}, {high >> 16}, {high & 0xFFFF}), {time})"
+    return repr((*ends_of(key), time))

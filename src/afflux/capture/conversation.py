@@ -7,147 +7,33 @@ it is recognized all the same; the position of a frame is never guessed.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
 from afflux.capture.flows import Connection
 from afflux.capture.reassembly import cut_short
-from afflux.capture.secrets import Secrets
+from afflux.capture.settings import HEADS, OTHERS, Content, Event, Settings
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
+from afflux.capture.talk import Followed
 from afflux.capture.websocket import Head, Messages, head_of
-from afflux.core.dissect import PayloadForm
-from afflux.core.dissector import Record
 from afflux.core.entry import ProtocolEntry
-from afflux.core.limits import Limits, reached
-from afflux.core.recognition import LOOK, Recognition, recognize
+from afflux.core.limits import reached
+from afflux.core.recognition import recognize
 
-_HEADS = frozenset(head[:size] for head in (b"\x16\x03\x01", b"GET ") for size in range(1, len(head) + 1))
-"What may be the beginning of a side that is no frame: of TLS, or of the upgrade to WebSocket."
-_OTHERS = frozenset(head[0] for head in _HEADS)
-"How they begin."
-_MOST_KINDS = 64
-"Kinds of connections that are counted apart: names in TLS come from outside."
-_BEGINNINGS = 256
-"Beginnings of connections whose recognition is remembered: the clients of a service begin alike."
-_EXAMINED = LOOK + 8
-"Bytes that recognition looks at: those of a first frame, and its length."
-
-__all__ = ["Content", "Conversation", "Event", "Found", "Settings"]
+__all__ = ["Conversation"]
 
 
-class Content(StrEnum):
-    """The content of a connection."""
-
-    FRAMES = "frames"
-    WEBSOCKET = "frames in WebSocket"
-    ENCRYPTED = "encrypted"
-    OTHER = "not ours"
-    AMBIGUOUS = "ambiguous"
-    MID_STREAM = "mid-stream, not decoded"
-    EMPTY = "no data"
-
-
-@dataclass(slots=True)
-class Settings:
-    """How connections are decoded, and the budget that all of them share."""
-
-    entries: Sequence[ProtocolEntry]
-    "The protocols that are recognized."
-    ports: Mapping[int, ProtocolEntry]
-    "The protocol of a server's port: used without recognition."
-    payload: PayloadForm
-    "How metadata and data are shown."
-    limits: Limits
-    "See ``first_frame_bytes``, ``frame_bytes`` and ``capture_bytes``."
-    secrets: Secrets | None = None
-    "The secrets that decrypt TLS; None or empty: nothing is decrypted."
-    found: list[Found] = field(default_factory=list)
-    "The frames of the current batch."
-    buffered: int = 0
-    "Bytes of incomplete frames, of all connections."
-    tally: Counter[str] = field(default_factory=Counter)
-    "How many connections have each content, in words."
-    kept: int = 0
-    "Bytes of payloads that the records of the current batch have."
-    batch: int = 0
-    "Batches whose frames were taken."
-    later: list[Event] | None = None
-    "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
-    opened: deque[Conversation] | None = None
-    "The last conversations with frames that were recognized, until they are taken; None if nobody takes them."
-    recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
-    "What beginnings of connections were recognized as."
-
-    def recognize(self, data: bytes, client: bool) -> Recognition:
-        """Return what one side of a connection begins with; see ``recognition.recognize``."""
-        key = (data[:_EXAMINED], client)
-        found = self.recognized.get(key)
-        if found is None:
-            if len(self.recognized) >= _BEGINNINGS:
-                self.recognized.clear()
-            found = self.recognized[key] = recognize(self.entries, key[0], client=client)
-        return found
-
-    def taken(self) -> list[Found]:
-        """Return the frames of the current batch; the next one begins."""
-        found, self.found = self.found, []
-        self.batch += 1
-        self.kept = 0
-        return found
-
-    def keep(self, made: Record) -> None:
-        """Leave the payload out of a record if those of the batch have more than ``capture_bytes``: a few bytes of a
-        compressed message may become many."""
-        size = len(made["metadata"] or b"") + len(made["data"] or b"")
-        if self.kept + size > self.limits.capture_bytes:
-            made["metadata"] = made["data"] = None
-        else:
-            self.kept += size
-
-    def count(self, conversation: Conversation) -> None:
-        """Count a conversation whose content is known now."""
-        if conversation.protocol is not None and self.opened is not None:
-            self.opened.append(conversation)
-        text = conversation.text
-        known = text in self.tally or len(self.tally) < _MOST_KINDS
-        self.tally[text if known else conversation.content.value] += 1
-
-
-Found = tuple[int, "Conversation", Record]
-"The packet that completed a frame, the conversation, and the frame's record."
-
-
-class Event(NamedTuple):
-    """What a direction with frames brings."""
-
-    conversation: Conversation
-    rising: bool
-    side: Side
-    data: bytes | int | str | None
-    "The next bytes, the number of bytes that are missing, why the rest cannot be decrypted, or None for the end."
-    start: int
-    "The position of the bytes, for ``ends``; of missing bytes ``Counts.kept``."
-    ends: Sequence[int]
-    "See ``flows.Consumer``; one 0 for bytes of one packet."
-    packets: Sequence[int]
-    "See ``flows.Consumer``."
-
-
-class Conversation:
+class Conversation(Followed):
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "client",
-        "connection", "content", "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "content",
+        "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
-        self.connection = connection
+        super().__init__(connection)
         self.settings = settings
         self.settled = False
         self.idle = False
@@ -157,8 +43,6 @@ class Conversation:
         self.protocol: ProtocolEntry | None = None
         self.others: tuple[ProtocolEntry, ...] = ()
         "The protocols with the same first bytes that are never guessed."
-        self.client: bool | None = None
-        "The direction of the client (see ``Connection.opener``); None until it is known."
         self.frames = 0
         "Frames decoded."
         self.security: Decryption | None = None
@@ -303,7 +187,7 @@ class Conversation:
     def _known(self, rising: bool, data: bytes, packet: int) -> bool:
         """Settle at once if the first bytes are those of a client whose protocol they show; return whether they are.
         What may be TLS or HTTP is looked at more closely (see ``_decide``)."""
-        if rising is not self.connection.opener or self.settings.ports or data[0] in _OTHERS:
+        if rising is not self.connection.opener or self.settings.ports or data[0] in OTHERS:
             return False
         result = self.settings.recognize(data, True)
         if result.protocol is None:
@@ -331,7 +215,7 @@ class Conversation:
             return
         for client in clients:
             start = self._starts.get(client, b"")
-            waiting |= start in _HEADS
+            waiting |= start in HEADS
             if tls.begins(start):
                 self._encrypted(client, start, final)
                 return

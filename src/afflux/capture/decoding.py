@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from afflux.capture.conversation import Content, Conversation, Settings
+from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Flows
 from afflux.capture.network import Network
 from afflux.capture.order import Order
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.segments import segments
+from afflux.capture.settings import Content, Settings
 from afflux.capture.times import timestamp
 from afflux.capture.wording import instead
 from afflux.core.dissect import PayloadForm
@@ -100,5 +101,5 @@ class Decoder:
             if made["error"] is not None and len(self.hints) < _MOST_HINTS:
                 self.hints.update(filter(None, [instead(conversation, made["type"])]))
             made["ts"] = timestamp(time[packet]) if time else None
-            made["conn"] = conversation.connection.id
+            made["conn"] = conversation.id
             yield made

@@ -16,6 +16,7 @@ from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 
 if TYPE_CHECKING:
     from afflux.capture.flows import Flows
+    from afflux.capture.whole import Brief
 
 __all__ = ["Delivering", "Flags", "waits"]
 
@@ -47,6 +48,9 @@ class Delivering:
     ) -> None:
         self.postponed: list[int] = []
         "The segments that have to wait for the next batch."
+        self.briefs: list[Brief] = []
+        "The connections that are decoded already, in the order of their pairs of ends; they pass in that order."
+        self._passed = 0
         self._suspect = suspect
         self._final = final
         self._flows = flows
@@ -56,10 +60,16 @@ class Delivering:
         self._flow = flow
         self._rows: list[tuple[int, ...]] = []
         self._bulks: _Bulk | None = None
-        self._all: list[Ints] = []
+        self._all: tuple[Ints, Ints] | None = None
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
         """Deliver the segments ``order``, which are sorted by direction."""
+        if len(order):
+            self._all_of(order, half, special)
+        self._pass(len(self._keys))
+
+    def _all_of(self, order: Ints, half: Ints, special: Flags) -> None:
+        """Deliver one segment or more."""
         found = self._found
         seq, cut = found.seq[order], found.cut[order]
         after = (seq + found.size[order] + cut) & 0xFFFF_FFFF
@@ -88,6 +98,7 @@ class Delivering:
     def _connection(self, rows: list[_Row], order: Ints, special: Flags) -> None:
         """Deliver the segments of one connection: one or two directions."""
         flow = rows[0][0] >> 1
+        self._pass(flow)
         key = self._keys[flow]
         connection = self._flows.find(key)
         start, stop = rows[0][1], rows[-1][2]
@@ -100,6 +111,12 @@ class Delivering:
                     self._bulk(connection, bool(half & 1), order, first, last)
                 return
         self._single(key, connection, self._segments(flow).tolist(), judged)
+
+    def _pass(self, flow: int) -> None:
+        """Note the connections that are decoded already, up to a pair of ends."""
+        while self._passed < len(self.briefs) and self.briefs[self._passed].flow < flow:
+            self._flows.passed(self.briefs[self._passed])
+            self._passed += 1
 
     def _single(self, key: Key, entry: Entry | None, numbers: list[int], judged: bool) -> None:
         """Deliver the segments of a connection one by one, and those that continue both directions together if that is
@@ -190,10 +207,10 @@ class Delivering:
 
     def _segments(self, flow: int) -> Ints:
         """All segments of a connection, those without data included: they acknowledge."""
-        if not self._all:
-            order = np.argsort(self._flow, kind="stable")
-            self._all = np.split(order, np.flatnonzero(np.diff(self._flow[order])) + 1)
-        return self._all[flow]
+        if self._all is None:
+            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
+        order, stops = self._all
+        return order[stops[flow - 1] if flow else 0 : stops[flow]]
 
     def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
         """Whether all segments continue their directions, and no bytes wait."""

@@ -20,13 +20,13 @@ from afflux.capture.delivering import Delivering, Flags, waits
 from afflux.capture.missing import expected, suspects
 from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
+from afflux.capture.recent import Recent
 from afflux.capture.segments import FIN, RST, SYN, Segments
+from afflux.capture.whole import Brief, Whole
 from afflux.core.limits import Limits
 
 __all__ = ["Conflict", "Connection", "Consumer", "Flows", "Key"]
 
-_RECENT = 0x4000
-"Delivered bytes of a direction that are remembered, to compare retransmissions with."
 _MOST_CONFLICTS = 1_024
 "Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
 _NEW = (-1, -1)
@@ -43,18 +43,24 @@ class Flows:
         consumer: makes the consumer of a new connection.
         overlap: which copy counts if a segment repeats bytes that wait for earlier ones, with another content. Bytes
             that were delivered are never replaced.
+        whole: decodes the connections that are whole in a batch; ``consumer`` is not asked for those.
     """
 
     def __init__(
-        self, limits: Limits, consumer: Callable[[Connection], Consumer], *, overlap: Overlap = "first"
+        self,
+        limits: Limits,
+        consumer: Callable[[Connection], Consumer],
+        *,
+        overlap: Overlap = "first",
+        whole: Whole | None = None,
     ) -> None:
         self.limits = limits
+        self._whole = whole
         self._consumer = consumer
         self._overlap = overlap
         self._conflicts: list[Conflict] = []
         self._table: OrderedDict[Key, Entry] = OrderedDict()
-        self._recent: OrderedDict[Half, bytes] = OrderedDict()
-        self._recent_bytes = 0
+        self._recent = Recent(limits)
         self._waiting_bytes = 0
         self._carried = Carried()
         self._postponed = 0
@@ -101,13 +107,17 @@ class Flows:
             return
         flow, keys = self.flow, self.keys = keys_of(found)
         special = found.flags & (SYN | FIN | RST) != 0
-        suspect = self._suspect(found, flow, keys)
-        carrying = np.flatnonzero(special | (found.size + found.cut > 0) | suspect[flow])
-        if not len(carrying):
-            return
+        entries = [self._table.get(key) for key in keys]
+        suspect = self._suspect(found, flow, entries)
+        single = special | (found.size + found.cut > 0) | suspect[flow]
+        batch = Delivering(self, packets, found, keys, flow, suspect, final)
+        if self._whole is not None:
+            fresh = np.array([entry is None or (isinstance(entry, Opening) and entry.closed) for entry in entries])
+            batch.briefs = self._whole.take(packets, found, flow, keys, fresh & ~suspect)
+            single &= ~np.isin(flow, [brief.flow for brief in batch.briefs]) if batch.briefs else True
+        carrying = np.flatnonzero(single)
         half = (flow * 2 + found.rising)[carrying]
         sort = np.argsort(half.astype(np.uint16) if len(keys) < 0x8000 else half, kind="stable")
-        batch = Delivering(self, packets, found, keys, flow, suspect, final)
         batch.deliver(carrying[sort], half[sort], special[carrying[sort]])
         self._postponed = 0
         if batch.postponed:
@@ -118,10 +128,9 @@ class Flows:
             if not late.all():
                 self.flow, self.keys = keys_of(self.segments)
 
-    def _suspect(self, found: Segments, flow: Ints, keys: list[Key]) -> Flags:
+    def _suspect(self, found: Segments, flow: Ints, entries: list[Entry | None]) -> Flags:
         """Return for each pair of ends whether its segments must be looked at one by one, because bytes may be
         missing."""
-        entries = [self._table.get(key) for key in keys]
         known = [number for entry in entries for number in (_NEW if entry is None else expected(entry))]
         suspect = suspects(found, flow, np.array(known, np.int64))
         opening = set(flow[found.flags & SYN != 0].tolist())
@@ -163,7 +172,7 @@ class Flows:
             if waits:
                 self.too_much(-half.size)
                 self.hand_over(connection, rising, half.skip_all(), packet)
-            self._recent_bytes -= len(self._recent.pop(half, b""))
+            self._recent.forget(half)
             if waits or not told:
                 connection.consumer.end(rising, packet)
 
@@ -173,6 +182,19 @@ class Flows:
         if connection is not None:
             self._table.move_to_end(key)
         return connection
+
+    def passed(self, brief: Brief) -> None:
+        """Note a connection that was decoded as a whole: remember only that it has ended, as ``retire`` does."""
+        self.connections += 1
+        left = Opening(brief.time, brief.client)
+        left.closed = left.ended = True
+        self._insert(brief.key, left)
+        if self._whole is not None and self._whole.passed is not None:
+            self._whole.passed(brief)
+
+    def peek(self, key: Key) -> Entry | None:
+        """Return what ``find`` does. This is no use of the connection, so it may be dropped as early as before."""
+        return self._table.get(key)
 
     def opening(self, key: Key, opening: Opening | None, rising: bool, seq: int, answer: bool, time: int) -> Opening:
         """Note a SYN. A connection costs little until it has data: captures may contain millions of SYNs."""
@@ -230,21 +252,12 @@ class Flows:
             self.remember(connection.halves[rising], delivery)
 
     def remember(self, half: Half, delivered: Delivery) -> None:
-        """Remember the last delivered bytes of a direction, within ``capture_bytes``; none from before a gap."""
-        before = self._recent.pop(half, b"")
-        self._recent_bytes -= len(before)
-        if isinstance(delivered, int):
-            return
-        data = delivered if len(delivered) >= _RECENT else before + delivered
-        self._recent[half] = data = data[-_RECENT:]
-        self._recent_bytes += len(data)
-        while self._recent_bytes > self.limits.capture_bytes // 4:
-            _, oldest = self._recent.popitem(last=False)
-            self._recent_bytes -= len(oldest)
+        """Remember the last delivered bytes of a direction."""
+        self._recent.remember(half, delivered)
 
     def recent(self, half: Half) -> bytes:
         """Return the last delivered bytes of a direction, as far as they are remembered."""
-        return self._recent.get(half, b"")
+        return self._recent.of(half)
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""

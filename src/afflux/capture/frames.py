@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.conversation import Conversation, Found
 from afflux.capture.packets import NO_TIME, Ints
+from afflux.capture.settings import Found
+from afflux.capture.talk import Talk
 from afflux.capture.times import timestamp
 from afflux.core.dissect import RECORD_KEYS
 from afflux.core.dissector import Record
@@ -112,7 +113,7 @@ class Payloads:
 class Frames:
     """Some consecutive frames of a capture, in the order of the packets that completed them."""
 
-    conversations: list[Conversation]
+    conversations: list[Talk]
     "The connections of these frames."
     kinds: Kinds
     "The types of frames."
@@ -170,7 +171,7 @@ class Frames:
     @classmethod
     def made_of(cls, found: Sequence[Found], time: Ints, kinds: Kinds, *, payload: bool) -> Frames:
         """Return the frames of records in the order given; see ``from_records``."""
-        numbers: dict[Conversation, int] = {}
+        numbers: dict[Talk, int] = {}
         conn = [numbers.setdefault(conversation, len(numbers)) for _, conversation, _ in found]
         records = [made for _, _, made in found]
         kind = [kinds.of(protocol_of(conversation), made["type"]) for _, conversation, made in found]
@@ -205,6 +206,18 @@ class Frames:
             found = self.payloads
             changed["payloads"] = Payloads(found.block, found.metadata[order], found.data[order])
         return replace(self, **changed)
+
+    def repeated(self, rows: Ints, **columns: Any) -> Frames:
+        """Return the frames in some rows, which may repeat. ``columns`` take the place of theirs."""
+        numbers = rows.tolist()
+        changed: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        for name in _SPARSE:
+            found = getattr(self, name)
+            changed[name] = {place: found[row] for place, row in enumerate(numbers) if row in found} if found else {}
+        if self.payloads is not None:
+            found = self.payloads
+            changed["payloads"] = Payloads(found.block, found.metadata[rows], found.data[rows])
+        return replace(self, **changed | columns)
 
     def put(self, rows: Ints, other: Frames) -> Frames:
         """Return the frames with other ones in some rows. The connections and the kinds are those of this one's."""
@@ -269,7 +282,7 @@ class Frames:
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes
         if they are wanted."""
-        ids = [conversation.connection.id for conversation in self.conversations]
+        ids = [conversation.id for conversation in self.conversations]
         columns = (self.time, self.conn, self.client, self.kind, self.flags, *(getattr(self, name) for name in NUMBERS))
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for row, (time, conn, client, number, bits, *values) in enumerate(rows):
@@ -296,7 +309,7 @@ class Frames:
         return found
 
 
-def protocol_of(conversation: Conversation) -> ProtocolEntry:
+def protocol_of(conversation: Talk) -> ProtocolEntry:
     """Return the protocol of a conversation that has frames."""
     if conversation.protocol is None:
         raise ValueError("a conversation with frames has a protocol")

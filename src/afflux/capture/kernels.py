@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.packets import Ints
+from afflux.capture.packets import PAD, Ints
 
 __all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather", "records"]
 
@@ -192,6 +192,11 @@ class Boundaries:
         out = np.empty(total, np.uint8)
         self._gather(np.frombuffer(block, np.uint8), at, sizes, out)
         return out
+
+    def joined(self, block: bytes, at: Ints, sizes: Ints, total: int) -> bytes:
+        """Return pieces of a block as ``pieces`` does, and ``PAD`` after them."""
+        pieces: list[Any] = [self.pieces(block, at, sizes, total), PAD]
+        return b"".join(pieces)
 
 
 SHARED: Final = Boundaries()

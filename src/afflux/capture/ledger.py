@@ -18,9 +18,9 @@ from afflux.capture import ledger_columns as names
 from afflux.capture import ledger_kernels as kernels
 from afflux.capture import slots
 from afflux.capture.compiling import build, is_built
-from afflux.capture.conversation import Conversation
 from afflux.capture.frames import Frames
 from afflux.capture.packets import Ints
+from afflux.capture.talk import Talk
 from afflux.capture.translating import Translator
 from afflux.core.limits import Limits
 from afflux.core.meanings import Act, Broken, Meanings
@@ -51,11 +51,9 @@ class Wrong(NamedTuple):
 class Follower:
     """What is known about one connection."""
 
-    conversation: Conversation
     number: int
     "Its row in the state; it is free again after the end."
     meanings: Meanings
-    id: str
     setup: dict[str, Any] = field(default_factory=dict)
     "The fields of its first frame."
 
@@ -63,7 +61,7 @@ class Follower:
 class Closing(NamedTuple):
     """A connection that ends."""
 
-    conversation: Conversation
+    talk: Talk
     time: int
     "When, in nanoseconds."
     held: tuple[int, int]
@@ -118,7 +116,7 @@ class Ledger:
         self._free = list(range(_FIRST_CONNECTIONS))
         self._first: dict[int, Ints] = {}
         self._meanings: list[Meanings] = []  # those of ``_first``, so that their ids stay theirs
-        self._followers: dict[Conversation, Follower] = {}
+        self._followers: dict[Talk, Follower] = {}
         self.names = [""] * _FIRST_CONNECTIONS
         "The ids of the connections, by number."
         self.translator = Translator(limits.capture_streams)
@@ -131,7 +129,7 @@ class Ledger:
             held: three rows with an element for each frame: how long the server and the client of its connection could
                 not send until then, in nanoseconds, and what is missing of it (see ``MISSED``).
         """
-        followers = [self._follow(conversation) for conversation in frames.conversations]
+        followers = self._follow(frames.conversations)
         table = self.translator.table(frames, followers, held)
         parts: list[tuple[Any, ...]] = []
         cases: list[Wrong] = []
@@ -159,7 +157,7 @@ class Ledger:
     def close(self, closing: Sequence[Closing], *, whole: bool) -> tuple[list[Findings], list[Ending | None]]:
         """End connections, and their streams. Return what that brings, and how each has ended, None for one without
         frames. ``whole``: the capture has the ends of the connections."""
-        known = [self._followers.pop(one.conversation, None) for one in closing]
+        known = [self._followers.pop(one.talk, None) for one in closing]
         rows = [
             (follower.number, one.time, *one.held)
             for follower, one in zip(known, closing, strict=True)
@@ -193,28 +191,31 @@ class Ledger:
             start = stop
         return found
 
-    def _follow(self, conversation: Conversation) -> Follower:
-        found = self._followers.get(conversation)
-        if found is None:
-            found = self._followers[conversation] = self._begin(conversation)
-        return found
+    def _follow(self, talks: Sequence[Talk]) -> list[Follower]:
+        """Return what is known about connections with frames."""
+        known = self._followers
+        if new := [talk for talk in talks if talk not in known]:
+            self._begin(new)
+        return [known[talk] for talk in talks]
 
-    def _begin(self, conversation: Conversation) -> Follower:
-        """Note a connection with frames."""
-        if not self._free:
+    def _begin(self, talks: Sequence[Talk]) -> None:
+        """Note connections with frames."""
+        while len(self._free) < len(talks):
             size = len(self._conns)
             self._conns = np.concatenate((self._conns, np.zeros_like(self._conns)))
-            self._free = list(range(size, 2 * size))
+            self._free += range(size, 2 * size)
             self.names += [""] * size
-        protocol = conversation.protocol
-        meanings = protocol.meanings if protocol is not None and protocol.meanings is not None else _UNKNOWN
-        found = Follower(conversation, self._free.pop(), meanings, conversation.connection.id)
-        self.names[found.number] = found.id
-        state = self._conns[found.number]
-        state[:] = self._first_state(meanings)
-        for rising, half in conversation.connection.halves.items():
-            state[names.WHOLE + (rising is conversation.client)] = half.synced
-        return found
+        numbers, self._free[-len(talks) :] = self._free[-len(talks) :], []
+        alike: dict[int, tuple[Meanings, list[int]]] = {}
+        for talk, number in zip(talks, numbers, strict=True):
+            protocol = talk.protocol
+            meanings = protocol.meanings if protocol is not None and protocol.meanings is not None else _UNKNOWN
+            self._followers[talk] = Follower(number, meanings)
+            self.names[number] = talk.id
+            alike.setdefault(id(meanings), (meanings, []))[1].append(number)
+        for meanings, some in alike.values():
+            self._conns[some] = self._first_state(meanings)
+        self._conns[numbers, names.WHOLE : names.WHOLE + 2] = [talk.synced for talk in talks]
 
     def _first_state(self, meanings: Meanings) -> Ints:
         """Return the state of a connection at its beginning; it depends on its protocol."""

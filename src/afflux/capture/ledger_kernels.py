@@ -93,6 +93,7 @@ from afflux.capture.ledger_connections import (
 )
 from afflux.capture.ledger_flows import answers, carries, flows, grants, note_credit, starts, stops, two_ways, unseen
 from afflux.capture.slots import (
+    AFTER_TYPE,
     ANSWERED,
     ASKER,
     BYTES,
@@ -304,6 +305,7 @@ def _push(ended: Table, histories: Bytes, counts: Column, conns: Table, frames: 
     ended[at, CONN], ended[at, STREAM], ended[at, KIND] = frames[frame, CONNS], max(frames[frame, STREAM_ID], 0), K_PUSH
     ended[at, ASKER], ended[at, FIRST], ended[at, LAST] = frames[frame, SIDE], time, time
     ended[at, BYTES + 1], ended[at, ROUTE] = frames[frame, SIZE], frames[frame, NEW_ROUTE]
+    ended[at, AFTER_TYPE] = frames[frame, TYPE]
     ended[at, GRANTED] = ended[at, GRANTED + 1] = ended[at, CODE] = ended[at, ANSWERED] = -1
     ended[at, ENDED], ended[at, LETTERS] = COMPLETED, 1
     histories[at, 0] = frames[frame, LETTER] - 32

@@ -108,7 +108,7 @@ class Order:
 
 def _id(flows: Flows, key: Key) -> str | None:
     """Return the id of the connection between two ends."""
-    entry = flows.find(key)
+    entry = flows.peek(key)
     if isinstance(entry, Opening):
         return Connection(*ends_of(key), entry.time, {}).id
     return None if entry is None else entry.id

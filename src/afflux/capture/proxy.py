@@ -19,6 +19,7 @@ from typing import Any, Self
 from afflux.capture.recording import LARGEST, Host, Line, Recording
 from afflux.core.errors import AddressError, BindFailed, ConnectFailed
 from afflux.core.limits import Limits
+from afflux.transports import unix
 from afflux.transports.address import Address, parse
 from afflux.transports.security import client_context, public, refusal, server_context, server_name
 from afflux.transports.tcp import why_not
@@ -80,12 +81,14 @@ class RecordingProxy:
             options |= {"ssl": server_context(None, address), "ssl_handshake_timeout": self._limits.handshake_s}
         try:
             if address.transport == "unix":
-                self._listener = await asyncio.start_unix_server(self._accept, address.path, **options)
+                self._listener = await asyncio.start_unix_server(self._accept, sock=unix.bound(address), **options)
             else:
                 self._listener = await asyncio.start_server(self._accept, address.host, address.port, **options)
                 address = replace(address, port=self._listener.sockets[0].getsockname()[1])
         except OSError as error:
             text = "the port is in use" if error.errno == errno.EADDRINUSE else error.strerror or error
+            if address.transport == "unix":
+                text = unix.why_not(error, address.path)
             raise BindFailed(f"cannot listen on {address}: {text}") from error
         self.uri = str(public(address))
         return self

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
@@ -16,9 +15,11 @@ import numpy as np
 from afflux.capture import rows
 from afflux.capture.arrays import column
 from afflux.capture.batches import FrameBatches
-from afflux.capture.closing import ClosingRows, by_client, micros, rising
+from afflux.capture.briefs import BriefRows, in_order
+from afflux.capture.chronology import in_order_of_time
+from afflux.capture.closing import ClosingRows, by_client, micros
 from afflux.capture.connections import Key, Opening
-from afflux.capture.conversation import Conversation, Settings
+from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
@@ -31,7 +32,10 @@ from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
+from afflux.capture.settings import Settings
 from afflux.capture.skipping import Place, Skipped, lost
+from afflux.capture.talk import rising
+from afflux.capture.whole import Brief
 from afflux.capture.window import Seen, Windows
 from afflux.capture.wording import UNDECODED, explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
@@ -59,7 +63,9 @@ class _Watched(Conversation):
 
     __slots__ = ("_ended", "_log", "place")
 
-    def __init__(self, connection: Connection, settings: Settings, log: list[_Watched], place: dict[str, Any]) -> None:
+    def __init__(
+        self, connection: Connection, settings: Settings, log: list[_Watched | Brief], place: dict[str, Any]
+    ) -> None:
         super().__init__(connection, settings)
         self.place = place
         "The columns that say where its first packet with data is."
@@ -118,7 +124,7 @@ class Analysis:
             schema(table)
         self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
-        self._ended: list[_Watched] = []
+        self._ended: list[_Watched | Brief] = []
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
@@ -127,6 +133,7 @@ class Analysis:
             secrets=secrets,
             overlap=overlap,
             make=self._watched,
+            passed=self._ended.append,
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))
         self._windows = Windows(self.limits)
@@ -271,20 +278,33 @@ class Analysis:
         if not ended:
             return
         made: dict[str, list[dict[str, Any]]] = {"connections": [], "violations": []}
-        known = [self._windows.seen(one.connection.key, one.connection.time, self.last, forget=True) for one in ended]
+        is_brief = [isinstance(one, Brief) for one in ended]
+        briefs = BriefRows([one for one in ended if isinstance(one, Brief)], self._windows, self.last)
+        known = [None if isinstance(one, Brief) else self._seen(one.connection) for one in ended]
+        whole = iter(briefs.closing())
         closing = [
+            next(whole) if isinstance(one, Brief) else
             Closing(one, self.last if final or seen is None else seen.last,
                     (0, 0) if seen is None else by_client(one, seen.held))
             for one, seen in zip(ended, known, strict=True)
         ]  # fmt: skip
         parts, endings = self.ledger.close(closing, whole=not final)
-        for conversation, seen, ending in zip(ended, known, endings, strict=True):
-            self._connection(made, conversation, ending, seen, final)
+        for one, seen, ending in zip(ended, known, endings, strict=True):
+            if not isinstance(one, Brief):
+                self._connection(made, one, ending, seen, final)
         if parts:
             self._found(found, Findings.joined(parts), frames, numbers)
         for table, rows_made in made.items():
             if rows_made:
                 found.setdefault(table, []).extend(self._rows(table, rows_made).values())
+        if any(is_brief) and "connections" in self.tables:
+            theirs = [ending for ending, brief in zip(endings, is_brief, strict=True) if brief and ending is not None]
+            batch = briefs.batch(theirs, self._file_of, self._closing)
+            found["connections"] = [in_order(found.get("connections", []), batch, is_brief)]
+
+    def _seen(self, connection: Connection) -> Seen | None:
+        """Return what was seen of a connection that has ended."""
+        return self._windows.seen(connection.key, connection.time, self.last, forget=True)
 
     def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
         """Convert findings to rows of the tables that are wanted."""
@@ -317,7 +337,7 @@ class Analysis:
         if "violations" not in self.tables or not frames.errors:
             return
         made = []
-        for row, (rule, reason) in frames.errors.items():
+        for row, (rule, reason) in sorted(frames.errors.items()):
             kind = rule if rule in NOT_WHOLE else "malformed"
             conversation, name = frames.conversations[frames.conn[row]], frames.kinds[frames.kind[row]].name
             right = readable(conversation.protocol, rule) if kind == "malformed" else None
@@ -337,7 +357,7 @@ class Analysis:
         """Return the columns that say where a frame is."""
         number = int(numbers[row])
         return {
-            "conn": frames.conversations[frames.conn[row]].connection.id,
+            "conn": frames.conversations[frames.conn[row]].id,
             "ts": micros(int(frames.time[row])),
             "dir": ">" if frames.client[row] else "<",
             "stream": int(frames.stream[row]),
@@ -413,7 +433,7 @@ def analyze(
         limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets, overlap=overlap
     )
     with ExitStack() as stack:
-        for name, file in _in_order(files, stack):
+        for name, file in in_order_of_time(files, stack):
             analysis.file = name
             capture = Capture(file, limits=analysis.limits, chunk=chunk, secrets=secrets)
             for packets in capture:
@@ -424,33 +444,6 @@ def analyze(
             yield from analysis.passed().items()
         yield from analysis.end().items()
         yield from analysis.passed().items()
-
-
-def _in_order(files: Any, stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield each file and its name, in the order of their first packets."""
-    if isinstance(files, str | PathLike) or hasattr(files, "read"):
-        files = [files]
-    named, others = [], []
-    for file in files:
-        if isinstance(file, str | PathLike):
-            named.append(Path(fspath(file)))
-        else:
-            others.append(file)
-    if len(named) > 1:
-        named.sort(key=_first_time)
-    for path in named:
-        with path.open("rb") as opened:
-            yield str(path), opened
-    for file in others:
-        yield str(getattr(file, "name", "")), file
-
-
-def _first_time(path: Path) -> tuple[int, str]:
-    """Return the time of the first packet of a file, and its name."""
-    with path.open("rb") as file:
-        for packets in Capture(file, chunk=0x1_0000):
-            return int(packets.time[0]), str(path)
-    return NO_TIME, str(path)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -95,10 +95,12 @@ class Translator:
 
     def _fields(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
         """Read the numbers that are no columns, and the setup."""
-        for row in np.flatnonzero(self._kinds.special[frames.kind]).tolist():
-            if row in frames.errors:
-                continue
-            meaning, fields = self._kinds.meanings[frames.kind[row]], frames.fields.get(row, {})
+        known = self._kinds
+        rows = np.flatnonzero((known.numbered | known.first)[frames.kind])
+        if frames.errors:
+            rows = rows[~np.isin(rows, list(frames.errors))]
+        for row in rows[known.numbered[frames.kind[rows]]].tolist():
+            meaning, fields = known.meanings[frames.kind[row]], frames.fields.get(row, {})
             if meaning.amount:
                 value = fields.get(meaning.amount)
                 table[row, names.NUMBER] = -1 if value is None else value
@@ -106,11 +108,11 @@ class Translator:
                 table[row, names.ITEM_COUNT] = fields.get(meaning.count, 1)
             if meaning.time:
                 table[row, names.MILLIS] = fields.get(meaning.time, 0)
-            if meaning.acts & Act.FIRST and frames.data_len[row] <= 0:
-                table[row, names.ACTS] &= ~names.A_ITEM
-            follower = followers[frames.conn[row]]
-            if meaning.acts & Act.FIRST and not follower.setup:
-                follower.setup = fields
+        rows = rows[known.first[frames.kind[rows]]]
+        table[rows[frames.data_len[rows] <= 0], names.ACTS] &= ~names.A_ITEM
+        for row, conn in zip(rows.tolist(), frames.conn[rows].tolist(), strict=True):
+            if not followers[conn].setup:
+                followers[conn].setup = frames.fields.get(row, {})
 
     def _routes(self, frames: Frames, followers: Sequence[Follower], table: Ints) -> None:
         """Find the routes of the frames that open streams."""
@@ -164,7 +166,8 @@ class _KindColumns:
         self.acts = np.zeros(size, np.int64)
         self.letters = np.zeros(size, np.int64)
         self.opens = np.zeros(size, np.int64)
-        self.special: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.numbered: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
+        self.first: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.octets: npt.NDArray[np.bool_] = np.zeros(size, np.bool_)
         self.bits = [np.zeros(size, np.int64) for _ in range(_FLAGS)]
         self.more = [np.zeros(size, np.int64) for _ in range(_FLAGS)]
@@ -178,7 +181,8 @@ class _KindColumns:
                 ord(meaning.letter),
                 meaning.kind,
             )
-            self.special[number] = bool(meaning.amount or meaning.count or meaning.time or meaning.acts & Act.FIRST)
+            self.numbered[number] = bool(meaning.amount or meaning.count or meaning.time)
+            self.first[number] = bool(meaning.acts & Act.FIRST)
             self.octets[number] = bool(entry.meanings and entry.meanings.octets)
             for at, (letter, more) in enumerate(meaning.flags.items()):
                 self.bits[at][number], self.more[at][number] = kind.bit(letter), more

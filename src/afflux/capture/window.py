@@ -9,9 +9,11 @@ much of the time between them the sender was held back.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from afflux.capture.compiling import Column, Table, build, compiled, is_built
 from afflux.capture.flows import Key
@@ -88,10 +90,26 @@ class Seen(NamedTuple):
     "The direction of the first FIN or RST; -1 for none."
 
 
+class Ended(NamedTuple):
+    """What was seen of some connections that have ended: see ``Seen``. Columns with an element for each."""
+
+    known: npt.NDArray[np.bool_]
+    "Whether it is not forgotten; the other columns have then what would be there without packets."
+    last: Ints
+    held: Ints
+    segments: Ints
+    reset: npt.NDArray[np.bool_]
+    "Whether a RST was seen."
+    closer: Ints
+
+
 @compiled
 def _ahead(a: int, b: int) -> int:
     """Return how far a sequence number is ahead of another one."""
     return ((a - b + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+_UNSEEN: Final = Seen((0, 0), (0, 0), (0, 0), (0, 0), 0, "", -1)
 
 
 @compiled
@@ -242,7 +260,7 @@ class Windows:
         if not len(found):
             return held
         time = packets.time[found.index]
-        numbers = np.array([self._row(key) for key in keys], np.int64)
+        numbers = self._numbers(keys)
         rows, firsts = numbers[flow], np.empty(len(keys), np.int64)
         firsts[flow[::-1]] = np.arange(len(found) - 1, -1, -1)
         fresh = self._table[numbers, STARTED] < 0
@@ -271,6 +289,27 @@ class Windows:
             del self._rows[key]
             self._free.append(row)
         return made
+
+    def ended(self, keys: Sequence[Key], times: Ints, end: int) -> Ended:
+        """Return what ``seen`` does, for many connections, and forget them."""
+        rows = np.array([self._rows.get(key, -1) for key in keys], np.int64)
+        current = (rows >= 0) & (self._table[rows, STARTED] <= times)
+        state = self._table[rows]
+        since = state[:, SINCE : SINCE + 2]
+        more = np.where(since >= 0, np.maximum(end - since, 0), 0)
+        found = Ended(
+            known=current.copy(), last=state[:, LAST], held=state[:, HELD : HELD + 2] + more,
+            segments=state[:, COUNT : COUNT + 2], reset=(state[:, CLOSES : CLOSES + 2] == 2).any(axis=1),
+            closer=state[:, CLOSER],
+        )  # fmt: skip
+        for number in np.flatnonzero(~current).tolist():
+            former = self.seen(keys[number], int(times[number]), end) or _UNSEEN._replace(last=end)
+            found.known[number] = sum(former.segments) > 0
+            found.last[number], found.held[number], found.segments[number] = former.last, former.held, former.segments
+            found.reset[number], found.closer[number] = former.closing == "rst", former.closer
+        for number in np.flatnonzero(current).tolist():
+            self._free.append(self._rows.pop(keys[number]))
+        return found
 
     def quiet(self) -> list[Key]:
         """Return the ends of the connections on which both sides acknowledged the other one, and none sent data."""
@@ -302,12 +341,22 @@ class Windows:
             out[part],
         )
 
-    def _row(self, key: Key) -> int:
-        """Return the row of a connection; the least recently used one is given up if there are too many."""
-        row = self._rows.get(key)
-        if row is not None:
-            self._rows.move_to_end(key)
-            return row
+    def _numbers(self, keys: list[Key]) -> Ints:
+        """Return the rows of connections; the least recently used ones are given up if there are too many."""
+        rows, known, new = self._rows, [], list[int]()
+        for key in keys:
+            row = rows.get(key)
+            if row is None:
+                row = rows[key] = self._new()
+                new.append(row)
+            else:
+                rows.move_to_end(key)
+            known.append(row)
+        self._table[new] = _NEW
+        return np.array(known, np.int64)
+
+    def _new(self) -> int:
+        """Return a row for one more connection."""
         if len(self._rows) >= self._most:
             _, old = self._rows.popitem(last=False)
             self._free.append(old)
@@ -315,12 +364,7 @@ class Windows:
             size = len(self._table)
             self._table = np.concatenate((self._table, np.empty_like(self._table)))
             self._free = list(range(size, 2 * size))
-        row = self._rows[key] = self._free.pop()
-        self._clear(row)
-        return row
-
-    def _clear(self, row: int) -> None:
-        self._table[row] = _NEW
+        return self._free.pop()
 
     def _again(self, key: Key, row: int, found: Segments, number: int, time: int) -> None:
         """A SYN without ACK begins a connection anew, unless it is a copy of the first one."""
@@ -332,7 +376,7 @@ class Windows:
         del self._former[key][:-_FORMER]
         if len(self._former) > self._most:
             self._former.popitem(last=False)
-        self._clear(row)
+        state[:] = _NEW
         state[STARTED] = time
 
     def _seen(self, row: int, end: int) -> Seen:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from afflux.capture.conversation import Content
+from afflux.capture.settings import Content
 from afflux.core.entry import ProtocolEntry
 from afflux.core.meanings import Act, Broken, StreamKind
 
 if TYPE_CHECKING:
-    from afflux.capture.conversation import Conversation
     from afflux.capture.ledger import Wrong
+    from afflux.capture.talk import Talk
 
 __all__ = ["UNDECODED", "by_side", "explained", "instead", "or_else", "readable"]
 
@@ -61,7 +61,7 @@ def readable(protocol: ProtocolEntry | None, rule: str) -> str | None:
     return protocol.meanings.readable.get(rule) if protocol is not None and protocol.meanings is not None else None
 
 
-def instead(conversation: Conversation, kind: str | None) -> str:
+def instead(conversation: Talk, kind: str | None) -> str:
     """Return the option that names another protocol with the same first bytes, where a frame of a type cannot be read;
     empty unless that is a first frame, and recognition has chosen the protocol."""
     protocol, others = conversation.protocol, conversation.others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -26,6 +27,7 @@ from afflux.cli.request import request
 from afflux.cli.serve import serve
 from afflux.cli.shell import shell
 from afflux.cli.spark import spark
+from afflux.cli.telling import tell
 from afflux.cli.verbose import prefix_log
 from afflux.cli.wireshark import wireshark
 
@@ -68,7 +70,28 @@ def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print t
 @cache
 def _tree() -> Callable[..., Any]:
     """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
-    return typer.main.get_command(app)
+    tree = typer.main.get_command(app)
+    _adjust_help(tree)
+    return tree
+
+
+def _adjust_help(command: Any) -> None:
+    """Show arguments by their name alone: typer would add ``<str>``, and braces. Escape what stdout cannot show: typer
+    would write UTF-8 to a terminal that has ASCII only."""
+    whole = command.get_help
+    command.get_help = lambda context: _encodable(whole(context))
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and parameter.metavar:
+            parameter.display_type_rich = lambda **_: ""
+            parameter.get_usage_pieces = lambda _, name=parameter.metavar: [name]
+    for inner in getattr(command, "commands", {}).values():
+        _adjust_help(inner)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without characters that stdout does not have: they are escaped."""
+    encoding = sys.stdout.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def run(arguments: Sequence[str], **settings: Any) -> int:
@@ -81,7 +104,7 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
         else:
-            typer.echo(f"afflux: {words(error, next(iter(arguments), ''))}", err=True)
+            tell(f"afflux: {words(error, next(iter(arguments), ''))}")
         return USAGE
     except typer.Abort:
         return INTERRUPTED

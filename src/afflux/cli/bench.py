@@ -18,10 +18,21 @@ import typer
 from afflux.cli import tables
 from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
-from afflux.cli.inputs import above_0, check_metadata, credentials, one, path_name
+from afflux.cli.inputs import (
+    AuthFile,
+    DataMime,
+    MetadataMime,
+    above_0,
+    check_metadata,
+    credentials,
+    one,
+    path_name,
+    writable,
+)
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.output import Format, format_of, output_option
+from afflux.cli.telling import tell
 from afflux.core.errors import Error, SetupRefused
 from afflux.core.limits import Limits
 
@@ -89,8 +100,8 @@ def bench(
     metadata: Annotated[
         str | None, typer.Option("--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
     ] = None,
-    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
-    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
+    mmt: MetadataMime = None,
+    dmt: DataMime = None,
     items: Annotated[
         int | None,
         typer.Option(
@@ -112,15 +123,7 @@ def bench(
         ),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Processes that share the load.")] = 1,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--auth-file",
-            metavar="FILE",
-            parser=path_name,
-            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-        ),
-    ] = None,
+    auth_file: AuthFile = None,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -132,7 +135,8 @@ def bench(
     limit: LimitOption = None,
     wait: ConnectTimeout = None,
     hdr: Annotated[
-        Path | None, typer.Option("--hdr", metavar="FILE", help="Write the histograms as an HdrHistogram log.")
+        Path | None,
+        typer.Option("--hdr", metavar="FILE", parser=path_name, help="Write the histograms as an HdrHistogram log."),
     ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Do not show progress.")] = False,
     output: Annotated[
@@ -267,10 +271,8 @@ def _bench(
     from afflux.bench import report
     from afflux.bench.worker import fast_loop
 
-    if hdr is not None and not hdr.absolute().parent.is_dir():
-        usage(f"--hdr: folder {str(hdr.parent)!r} not found")
-    if hdr is not None and hdr.is_dir():
-        usage(f"--hdr: {str(hdr)!r} is a folder, not a file")
+    if hdr is not None:
+        writable(str(hdr), "--hdr")
     chosen = output or (Format.table if sys.stdout.isatty() else Format.ndjson)
     results: list[Result] = []
     failure: Error | OSError | None = None
@@ -385,7 +387,7 @@ def _print(results: list[Result], thresholds: list[Threshold], output: Format) -
 
             report.show(results, Console(file=sys.stdout, width=tables.width(), highlight=False))
     for text in report.notes(results):
-        typer.echo(f"afflux: {text}", err=True)
+        tell(f"afflux: {text}")
 
 
 def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) -> NoReturn:
@@ -394,12 +396,12 @@ def _end(results: list[Result], thresholds: list[Threshold], interrupted: bool) 
 
     crossed = report.crossed(results, thresholds)
     for text in crossed:
-        typer.echo(f"afflux: {text}", err=True)
+        tell(f"afflux: {text}")
     if interrupted or any(result.interrupted for result in results):
         raise typer.Exit(INTERRUPTED)
     empty = [result for result in results if not result.successful]
     for result in empty:
-        typer.echo(f"afflux: {_nothing(result)}", err=True)
+        tell(f"afflux: {_nothing(result)}")
     if crossed:
         raise typer.Exit(THRESHOLD)
     if empty:

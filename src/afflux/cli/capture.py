@@ -6,7 +6,7 @@ import asyncio
 import errno
 import signal
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import closing, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -15,8 +15,10 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED
-from afflux.cli.inputs import writable
-from afflux.cli.serve import fast_loop, listen_for_signals
+from afflux.cli.inputs import not_itself, writable
+from afflux.cli.serve import fast_loop
+from afflux.cli.stopping import listen_for_signals
+from afflux.cli.telling import tell
 
 __all__ = ["capture"]
 
@@ -29,11 +31,10 @@ def capture(
     """Relay connections to a server and record them as pcapng, for `afflux decode` and Wireshark. Bytes inside TLS are
     recorded unencrypted: the proxy decrypts what it receives and encrypts what it sends. Prints `ready URI` when it
     listens. SIGINT and SIGTERM stop it. If the file cannot be written any more, connections are still relayed."""
+    not_itself(listen, to, "--to")
     if file != "-":
         writable(file, "--write")
-    opened = nullcontext(sys.stdout.buffer) if file == "-" else Path(file).open("wb", 0)  # noqa: SIM115
-    with opened as target, asyncio.Runner(loop_factory=fast_loop()) as runner:
-        kept = _Kept(target, "stdout" if file == "-" else file)
+    with closing(_Kept(file)) as kept, asyncio.Runner(loop_factory=fast_loop()) as runner:
         stopped_by = runner.run(_capture(listen, to, kept))
     if kept.failed is not None:
         raise typer.Exit(1)
@@ -45,23 +46,39 @@ class _Kept:
     """Writes the file of a recording. A regular file that cannot be written any more keeps all whole packets.
 
     Args:
-        file: the file, at its beginning.
-        name: its name in messages.
+        file: the name of the file; - for stdout.
     """
 
-    def __init__(self, file: BinaryIO | FileIO, name: str) -> None:
-        self._file = file
-        self._name = name
-        self._regular = isinstance(file, FileIO) and Path(name).is_file()
+    def __init__(self, file: str) -> None:
+        self._file: BinaryIO | FileIO | None = None
+        self._name = "stdout" if file == "-" else file
+        self._to_stdout = file == "-"
+        self._regular = False
+        self._first = b""
+        "What was written before the file was opened."
         self._whole = 0
-        self.ready = sys.stderr if file is sys.stdout.buffer else sys.stdout
+        self.ready = sys.stderr if self._to_stdout else sys.stdout
         "Where the address is printed."
         self.failed: OSError | None = None
         "Why nothing is recorded any more."
 
+    def open(self) -> None:
+        """Open the file, which loses its former content, and write what has been written so far. Raises OSError."""
+        self._file = sys.stdout.buffer if self._to_stdout else open(self._name, "wb", 0)  # noqa: SIM115
+        self._regular = not self._to_stdout and Path(self._name).is_file()
+        self.write(self._first)
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        if self._file is not None and not self._to_stdout:
+            self._file.close()
+
     def write(self, data: bytes) -> None:
         """Write whole packets. Raises OSError if the first write fails, or any to what is not a regular file."""
         if self.failed is not None:
+            return
+        if self._file is None:
+            self._first += data
             return
         try:
             view = memoryview(data)
@@ -78,8 +95,9 @@ class _Kept:
                 error.filename = self._name
             raise error
         self.failed = error
-        with suppress(OSError):
-            self._file.truncate(self._whole)
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.truncate(self._whole)
         _report(f"{self._name}: {error.strerror}: recording has ended, and connections are still relayed")
 
 
@@ -93,6 +111,7 @@ async def _capture(listen: str, to: str, kept: _Kept) -> signal.Signals:
     listen_for_signals(stopped)
     recording = Recording(kept.write, f"afflux {afflux.__version__}")
     async with RecordingProxy(listen, to, recording, report=_report) as proxy:
+        kept.open()
         kept.ready.write(f"ready {proxy.uri}\n")
         kept.ready.flush()
         ends: set[asyncio.Future[object]] = {stopped, proxy.failed}  # type: ignore[arg-type]  # of other results
@@ -106,4 +125,4 @@ async def _capture(listen: str, to: str, kept: _Kept) -> signal.Signals:
 
 
 def _report(text: str) -> None:
-    typer.echo(f"afflux: {text}", err=True)
+    tell(f"afflux: {text}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from afflux.cli.exits import FAILED, usage
-from afflux.cli.output import tell
+from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm
 from afflux.protocols.registry import AUTO, named, recognizable
 
@@ -93,14 +93,16 @@ def secrets_of(name: str | None) -> Secrets | None:
         with Path(name).open("rb") as file:
             secrets.read(file)
     except OSError as error:
-        usage(f"key log {name!r}: {error.strerror}")
+        usage(f"--keylog: cannot read {name!r}: {error.strerror}")
     if secrets.ignored and not secrets:
-        usage(f"{name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal")
+        usage(
+            f"--keylog: {name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal"
+        )
     if not secrets:
-        typer.echo(f"afflux: {name}: the key log has no secrets, so nothing is decrypted with it", err=True)
+        tell(f"afflux: {name}: the key log has no secrets, so nothing is decrypted with it")
     for count, what in ((secrets.ignored, "lines ignored"), (secrets.dropped, "connections dropped to bound memory")):
         if count:
-            typer.echo(f"afflux: {name}: {what}: {count}", err=True)
+            tell(f"afflux: {name}: {what}: {count}")
     return secrets
 
 
@@ -142,7 +144,7 @@ def frames(decoder: Decoder) -> Iterator[dict[str, Any]]:
 def check_whole(decoder: Decoder, name: str) -> None:
     """Exit with 1 if the file was damaged or truncated: what was whole has been decoded."""
     if decoder.capture.problem is not None:
-        typer.echo(f"afflux: {name}: {decoder.capture.problem}", err=True)
+        tell(f"afflux: {name}: {decoder.capture.problem}")
         raise typer.Exit(FAILED)
 
 
@@ -154,7 +156,7 @@ def _opened(decoder: Decoder, shown: int) -> int:
             low, high = names.text(connection.low), names.text(connection.high)
             client, server = (low, high) if found.client else (high, low)
             within = f" in {found.security}" if found.security is not None else ""
-            typer.echo(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{within}", err=True)
+            tell(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{within}")
         shown += 1
     return shown
 
@@ -166,7 +168,7 @@ def _disputed(decoder: Decoder, shown: int) -> int:
             low, high = map(decoder.capture.names.text, (one.connection.low, one.connection.high))
             way = f"{low} > {high}" if one.rising else f"{high} > {low}"
             text = f"{one.connection.id} {way} repeated with another content: {one.size} bytes from byte {one.position}"
-            typer.echo(f"afflux: {text}", err=True)
+            tell(f"afflux: {text}")
         shown += 1
     return shown
 

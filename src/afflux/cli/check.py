@@ -20,7 +20,7 @@ from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, UNDECIDED, usage
 from afflux.cli.inputs import existing
-from afflux.cli.output import tell
+from afflux.cli.telling import tell
 from afflux.core.dissect import escaped
 from afflux.core.limits import Limits
 
@@ -87,6 +87,9 @@ def check(
         usage("--format and --dual, --emit, and --against exclude each other")
     if dumps and against is None:
         usage("a dump needs --against")
+    for name in (file, *(one for one in (against, *(dumps or [])) if one is not None)):
+        if name != "-":
+            existing(name, "FILE" if name == file else "--against" if name == against else "DUMP")
     shape = output or (Shape.text if sys.stdout.isatty() else Shape.ndjson)
     quiet = formatted or dual or emit is not None
     types = _loaded(file, None if quiet else shape)
@@ -184,7 +187,7 @@ def _against(
         raise typer.Exit(FAILED)
     _show([_good(report)], shape)
     if not report.frames:
-        typer.echo("afflux: nothing was checked: there are no frames of sessions", err=True)
+        tell("afflux: nothing was checked: there are no frames of sessions")
         raise typer.Exit(UNDECIDED)
 
 
@@ -204,9 +207,9 @@ def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: 
             results.append({"conn": one.conn, "protocol": one.protocol} | _good(report))
     checked = any(result["error"] or result.get("frames") for result in results)
     if not checked and not any("undecided" in result for result in results):
-        typer.echo("afflux: nothing was checked: the capture has no frames of sessions that can be read", err=True)
+        tell("afflux: nothing was checked: the capture has no frames of sessions that can be read")
         if any(content.startswith("encrypted") for content in found.decoder.tally):
-            typer.echo("afflux: --keylog FILE names the secrets that decrypt TLS", err=True)
+            tell("afflux: --keylog FILE names the secrets that decrypt TLS")
     _show(results, shape)
     check_whole(found.decoder, name)
     if any(result["error"] for result in results):

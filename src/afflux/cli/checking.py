@@ -10,6 +10,7 @@ import typer
 
 from afflux.cli.captures import decode_as, decoder_of, frames, secrets_of
 from afflux.cli.exits import FAILED
+from afflux.cli.telling import tell
 from afflux.filters import Routes
 from afflux.protocols.registry import AUTO
 
@@ -65,7 +66,7 @@ def connections(
     others = _Others(types) if channel is None else None
     for count, record in enumerate(frames(decoder)):
         if count == MOST_FRAMES:
-            typer.echo(f"afflux: {name} has more than {MOST_FRAMES:,} frames: check a part of it", err=True)
+            tell(f"afflux: {name} has more than {MOST_FRAMES:,} frames: check a part of it")
             raise typer.Exit(FAILED)
         if record["protocol"] not in PROTOCOLS or (others is not None and others.leaves_out(record)):
             continue

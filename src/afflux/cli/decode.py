@@ -36,6 +36,7 @@ from afflux.cli.exits import MALFORMED, usage
 from afflux.cli.inputs import existing
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import Selection
+from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm
 from afflux.core.errors import MissingExtra, Unsupported
 from afflux.core.payload import Payload
@@ -169,7 +170,7 @@ def _first(records: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dic
         count += 1
         yield record
     if count == limit:
-        typer.echo(f"afflux: stopped after {_frames(count)} (--limit); what follows was not read", err=True)
+        tell(f"afflux: stopped after {_frames(count)} (--limit); what follows was not read")
 
 
 def _frames(count: int) -> str:
@@ -179,7 +180,7 @@ def _frames(count: int) -> str:
 def _finish(wrong: int, strict: bool) -> None:
     """Exit with 5 under --strict if frames were malformed."""
     if strict and wrong:
-        typer.echo(f"afflux: malformed frames: {wrong}", err=True)
+        tell(f"afflux: malformed frames: {wrong}")
         raise typer.Exit(MALFORMED)
 
 
@@ -211,7 +212,7 @@ def _recognized(sources: list[Iterator[Piece]], framing: Framing) -> tuple[list[
                 break
         sources[number] = chain(first, source)
     entry = result.protocol or named(DEFAULT)
-    typer.echo(f"afflux: {_report(starts.get(side, b''), side, result, entry)}", err=True)
+    tell(f"afflux: {_report(starts.get(side, b''), side, result, entry)}")
     return sources, dissector_of(entry.name)
 
 

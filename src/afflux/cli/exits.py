@@ -13,6 +13,7 @@ from typing import NoReturn, ParamSpec
 import typer
 
 from afflux.cli.process import INTERRUPTED, PIPE_CLOSED, discard_output, interruptible, silence
+from afflux.cli.telling import tell
 from afflux.core import errors
 from afflux.protocols.registry import PROTOCOLS
 
@@ -90,7 +91,7 @@ def _tls(error: BaseException | None) -> bool:
 
 def usage(text: str) -> NoReturn:
     """Print a usage error and exit."""
-    typer.echo(f"afflux: {text}", err=True)
+    tell(f"afflux: {text}")
     raise typer.Exit(USAGE)
 
 
@@ -110,7 +111,7 @@ def guarded(command: Callable[_P, None]) -> Callable[_P, None]:
                 silence()
                 raise typer.Exit(INTERRUPTED) from None
             except (errors.Error, OSError) as error:
-                typer.echo(f"afflux: {words(error)}", err=True)
+                tell(f"afflux: {words(error)}")
                 raise typer.Exit(code_of(error)) from None
 
     return run

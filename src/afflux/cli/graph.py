@@ -8,6 +8,7 @@ WIDTH = 60
 "Maximum columns of a line."
 
 _BARS = "▁▂▃▄▅▆▇█"
+_ASCII_BARS = "_.-:=+*#"
 
 
 class Graph:
@@ -58,17 +59,26 @@ class Graph:
         self._open = self._open[1::2]
         self._step *= 2
 
-    def lines(self) -> list[str]:
-        """Return three lines: the legend, open credit, items."""
+    def lines(self, encoding: str = "utf-8") -> list[str]:
+        """Return three lines: the legend, open credit, items. Bars are ASCII where the encoding has no others."""
+        bars = _bars(encoding)
         seconds = len(self._used) * self._step
         return [
             f"credit granted {self.granted:,}, used {self.used:,}, one column is {self._step * 1000:g} ms",
-            f"open  {spark(self._open)} up to {max(self._open):,}",
-            f"items {spark(self._used)} {self.used / seconds:,.0f} per second",
+            f"open  {spark(self._open, bars)} up to {max(self._open):,}",
+            f"items {spark(self._used, bars)} {self.used / seconds:,.0f} per second",
         ]
 
 
-def spark(values: list[int]) -> str:
+def _bars(encoding: str) -> str:
+    try:
+        _BARS.encode(encoding)
+    except (LookupError, UnicodeEncodeError):
+        return _ASCII_BARS
+    return _BARS
+
+
+def spark(values: list[int], bars: str = _BARS) -> str:
     """Return one block character per value, scaled to the largest value."""
     top = max(values, default=0) or 1
-    return "".join(" " if value == 0 else _BARS[min(7, value * 8 // (top + 1))] for value in values)
+    return "".join(" " if value == 0 else bars[min(7, value * 8 // (top + 1))] for value in values)

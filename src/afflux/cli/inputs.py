@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
 
 import typer
 
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
+    *("AuthFile", "DataMime", "MetadataMime", "MetadataOption"),
     *("LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
-    *("check_store", "credentials", "credit", "directory", "duration", "existing", "items"),
+    *("check_store", "credentials", "credit", "directory", "duration", "existing", "items", "not_itself"),
     *("new_directory", "one", "opened", "path_name", "size", "writable"),
 ]
 
@@ -39,16 +42,28 @@ _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
 _AUTHENTICATION = "message/x.rsocket.authentication.v0"
 
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERY = ("0.0.0.0", "::")
+"Addresses of all interfaces."
+
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def duration(text: str, option: str = "duration") -> float:
+_MOST_S = 36_500 * 86_400.0
+"The longest duration: about a hundred years."
+_MOST_BYTES = (1 << 63) - 1
+
+
+def duration(text: str, option: str) -> float:
     """Parse a duration into seconds: ``200ms``, ``1.5s``, ``2m``; a bare number is seconds. Exits with a usage error
     that names the option for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", text.strip())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)?", text.strip())
     if match is None:
-        usage(f"invalid {option} {text!r}: write 200ms, 1.5s or 2m")
-    return float(match[1]) * _UNITS[match[2] or ""]
+        usage(f"invalid {option} {text[:_SHOWN]!r}: write 200ms, 1.5s or 2m")
+    seconds = float(match[1]) * _UNITS[match[2] or ""]
+    if seconds > _MOST_S:
+        usage(f"invalid {option} {text[:_SHOWN]!r}: the longest time is 36500d")
+    return seconds
 
 
 def above_0(text: str, option: str) -> float:
@@ -59,6 +74,8 @@ def above_0(text: str, option: str) -> float:
     return seconds
 
 
+_DIGITS = 19
+"Digits of the largest number of bytes."
 _SIZES: dict[str, int] = {"": 1, "B": 1} | {
     f"{letter}{suffix}": int(base ** (power + 1))
     for power, letter in enumerate("KMGT")
@@ -66,12 +83,15 @@ _SIZES: dict[str, int] = {"": 1, "B": 1} | {
 }
 
 
-def size(text: str, option: str = "size") -> int:
+def size(text: str, option: str) -> int:
     """Parse a size into bytes: ``50GB``, ``512MiB``; a bare number is bytes. Exits with a usage error as above."""
-    match = re.fullmatch(r"(\d{1,15})([A-Za-z]*)", text.strip())
+    match = re.fullmatch(r"([0-9]+)([A-Za-z]*)", text.strip())
     if match is None or match[2] not in _SIZES:
-        usage(f"invalid {option} {text!r}: write 50GB, 512MiB or a number of bytes")
-    return int(match[1]) * _SIZES[match[2]]
+        usage(f"invalid {option} {text[:_SHOWN]!r}: write 50GB, 512MiB or a number of bytes")
+    octets = int(match[1][:_DIGITS]) * _SIZES[match[2]]
+    if len(match[1]) > _DIGITS or octets > _MOST_BYTES:
+        usage(f"invalid {option} {text[:_SHOWN]!r}: the largest size is 9223372TB")
+    return octets
 
 
 def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, dmt: str | None = None) -> None:
@@ -101,59 +121,73 @@ async def one(text: str, option: str) -> bytes:
     text."""
     if text == "-":
         parts = []
-        while part := await _read(sys.stdin.fileno()):
+        while part := await _read(sys.stdin.fileno(), option, "stdin"):
             parts.append(part)
         return b"".join(parts)
     if text.startswith("@"):
         with opened(text[1:], option) as file:
-            return file.read()
+            try:
+                return file.read()
+            except OSError as error:
+                _unreadable(option, text[1:], error)
     return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
 
 
 async def items(source: str) -> AsyncIterator[list[bytes]]:
     """Read the items of -D, one per line, in lists as they arrive: ``-`` is stdin, ``@file`` a file."""
     if source == "-":
-        async for lines in _lines(sys.stdin.fileno()):
+        async for lines in _lines(sys.stdin.fileno(), "stdin"):
             yield lines
         return
-    with opened(source.removeprefix("@"), "-D") as file:
-        async for lines in _lines(file.fileno()):
+    name = source.removeprefix("@")
+    with opened(name, "-D") as file:
+        async for lines in _lines(file.fileno(), name):
             yield lines
 
 
-async def _lines(descriptor: int) -> AsyncIterator[list[bytes]]:
+async def _lines(descriptor: int, name: str) -> AsyncIterator[list[bytes]]:
     """Yield lists of lines; reads more only when the previous list was consumed."""
     rest = b""
-    while data := await _read(descriptor):
+    while data := await _read(descriptor, "-D", name):
         *lines, rest = (rest + data).split(b"\n")
         if len(rest) > LINE_LIMIT:
-            usage(f"a line is longer than {LINE_LIMIT:,} bytes")
+            usage(f"-D: a line is longer than {LINE_LIMIT:,} bytes")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest.removesuffix(b"\r")]
 
 
-async def _read(descriptor: int) -> bytes:
-    """Read available bytes; b"" at the end. Uses a daemon thread, because a read from a silent terminal must block
-    neither the loop nor the exit of the process."""
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Future[bytes] = loop.create_future()
+def _unreadable(option: str, name: str, error: OSError) -> NoReturn:
+    usage(f"{option}: cannot read {name!r}: {error.strerror}")
 
-    def tell(data: bytes) -> None:
+
+async def _read(descriptor: int, option: str, name: str) -> bytes:
+    """Read available bytes; b"" at the end. Exits with a usage error if they cannot be read.
+
+    Uses a daemon thread, because a read from a silent terminal must block neither the loop nor the exit of the process.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[bytes | OSError] = loop.create_future()
+
+    def tell(data: bytes | OSError) -> None:
         if not arrived.done():
             arrived.set_result(data)
 
     def work() -> None:
+        data: bytes | OSError
         try:
             data = os.read(descriptor, CHUNK)
-        except OSError:
-            data = b""
+        except OSError as error:
+            data = error
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(tell, data)
 
     threading.Thread(target=work, name="afflux-stdin", daemon=True).start()
-    return await arrived
+    read = await arrived
+    if isinstance(read, OSError):
+        _unreadable(option, name, read)
+    return read
 
 
 def existing(name: str, option: str, *, regular: bool = False, hint: str = "", instead: str = "") -> Path:
@@ -186,7 +220,7 @@ def opened(name: str, option: str) -> BinaryIO:
     try:
         return existing(name, option).open("rb", buffering=0)
     except OSError as error:
-        usage(f"{option}: cannot read {name!r}: {error.strerror}")
+        _unreadable(option, name, error)
 
 
 def writable(name: str, option: str) -> None:
@@ -198,6 +232,15 @@ def writable(name: str, option: str) -> None:
         usage(f"{option}: {name!r} is a directory, not a file")
     if not path.parent.is_dir():
         usage(f"{option}: directory {str(path.parent)!r} not found")
+    if path.exists() and not path.is_file():
+        return  # a pipe or a device, which opening would wait for
+    new = not path.exists()
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        usage(f"{option}: cannot write {name!r}: {error.strerror}")
 
 
 def path_name(text: str) -> Path:
@@ -205,6 +248,22 @@ def path_name(text: str) -> Path:
     if not text:
         raise typer.BadParameter("the name is empty")
     return Path(text)
+
+
+AuthFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--auth-file",
+        metavar="FILE",
+        parser=path_name,
+        help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
+    ),
+]
+MetadataOption = Annotated[
+    str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
+]
+MetadataMime = Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")]
+DataMime = Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")]
 
 
 def credentials(path: Path) -> Simple | Bearer:
@@ -223,8 +282,7 @@ def check_store(path: Path | None) -> None:
     if path is None:
         return
     if not path.exists():
-        if not path.parent.is_dir():
-            usage(f"--store: directory {str(path.parent)!r} not found")
+        writable(str(path), "--store")
         return
     existing(str(path), "--store", regular=True)
     try:
@@ -252,6 +310,14 @@ def new_directory(name: str, option: str) -> Path:
     path = Path(name)
     if path.exists() and not path.is_dir():
         usage(f"{option}: {name!r} is a file; it has to be a directory, which may be new")
+    there = next((one for one in (path, *path.absolute().parents) if one.exists()), Path("/"))
+    if not there.is_dir():
+        usage(f"{option}: {str(there)!r} is a file, so {name!r} cannot be made")
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".afflux-", dir=there))  # permissions alone do not tell: think of /proc
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            usage(f"{option}: cannot write into {str(there)!r}: {error.strerror}")
     return path
 
 
@@ -261,6 +327,21 @@ def check_reach(uri: str) -> None:
 
     if parse(uri, serving=True).transport == "mem":
         usage(f"{uri} connects ends within one program, and a command is a program of its own: use tcp:// or unix://")
+
+
+def not_itself(listen: str, other: str, option: str) -> None:
+    """Refuse the address of --listen as that of ``option``: the command would connect to itself."""
+    from afflux.transports.address import parse
+
+    here, there = parse(listen, serving=True), parse(other)
+    if here.path and here.transport == there.transport == "unix":
+        same = os.path.realpath(here.path) == os.path.realpath(there.path)
+    else:
+        hosts = {here.host, there.host}
+        near = hosts <= {*_LOOPBACK, *_EVERY} and (here.host in _EVERY or len(hosts - {"localhost"}) < 2)
+        same = bool(here.port) and here.port == there.port and (len(hosts) == 1 or near)
+    if same:
+        usage(f"{option} {other} is the address of --listen: the command would connect to itself")
 
 
 def check_cursors(uri: str, option: str) -> None:

@@ -11,12 +11,13 @@ import typer
 from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
 from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, MALFORMED, usage
-from afflux.cli.inputs import duration
+from afflux.cli.inputs import duration, writable
 from afflux.cli.inspected import Summary, page
 from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first
 from afflux.cli.inspecting import Source as Tables
-from afflux.cli.output import Format, format_of, output_option, printer, tell
+from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
+from afflux.cli.telling import tell
 from afflux.core.payload import Payload
 from afflux.protocols.registry import AUTO, PROTOCOLS, named
 
@@ -60,7 +61,9 @@ def inspect(
     ] = None,
     conn: Annotated[str | None, typer.Option("--conn", metavar="ID", help="Only this connection.")] = None,
     stream: Annotated[int | None, typer.Option("--stream", metavar="N", help="Only streams with this id.")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, max=1_000, help="Rows of each part of the text.")] = _TOP,
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, max=1_000, help="Rows of each part of the text.")
+    ] = _TOP,
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="With -o: one table, such as credit or latencies.")
     ] = "",
@@ -96,8 +99,7 @@ def inspect(
     if html is not None:
         if table or output is not None or top != _TOP or limit is not None:
             usage("--html writes a report to a file: leave out -o, --table, --top and --limit")
-        if not Path(html).parent.is_dir():
-            usage(f"--html: folder {str(Path(html).parent)!r} not found")
+        writable(html, "--html")
         once = rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else None
         _report(rows.of if once is None else once, html, files, absent)
     elif chosen is None:
@@ -117,7 +119,7 @@ def _report(source: Source, out: str, files: list[str], absent: frozenset[str]) 
     from afflux.capture.report import title_of, write
 
     size = write(source, out, title=title_of(files), absent=absent)
-    typer.echo(f"afflux: report written: {out}, {size:,} bytes", err=True)
+    tell(f"afflux: report written: {out}, {size:,} bytes")
 
 
 def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
@@ -133,7 +135,7 @@ def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
     if single:
         rows.need(f"--table {table}" if table else f"-o {chosen.value}", single)
     elif absent := rows.absent.intersection(_SHOWN):
-        typer.echo(f"afflux: not in these tables: {', '.join(sorted(absent))}", err=True)
+        tell(f"afflux: not in these tables: {', '.join(sorted(absent))}")
     shown, count = (None if texts else printer(chosen)), 0
     missing: NothingSelected | None = None
     try:
@@ -171,12 +173,12 @@ def _finish(rows: Rows, strict: bool) -> None:
 
         tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}")
     for name, text in rows.damaged.items():
-        typer.echo(f"afflux: {name}: {text}", err=True)
+        tell(f"afflux: {name}: {text}")
     if rows.damaged:
         raise typer.Exit(FAILED)
     if strict and (rows.broken or rows.torn):
         torn = f"; frames that are not whole: {rows.torn}" if rows.torn else ""
-        typer.echo(f"afflux: broken rules: {rows.broken}{torn}", err=True)
+        tell(f"afflux: broken rules: {rows.broken}{torn}")
         raise typer.Exit(MALFORMED)
 
 

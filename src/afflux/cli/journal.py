@@ -14,6 +14,7 @@ from afflux.cli import tables
 from afflux.cli.exits import usage
 from afflux.cli.inputs import directory
 from afflux.cli.output import Format, format_of, output_option
+from afflux.cli.telling import tell
 from afflux.journal.address import StreamAddress, is_stream_address
 from afflux.journal.status import Status, inspect, release
 
@@ -49,7 +50,7 @@ def journal(
         usage(f"no journal in {shown!r} has the reader {released!r}")
     found = list(inspect(where))
     if not found:
-        typer.echo(f"afflux: no journals in {shown!r}", err=True)
+        tell(f"afflux: no journals in {shown!r}")
     if chosen is Format.json:
         typer.echo(json.dumps([asdict(status) for status in found], indent=2))
     elif chosen is Format.ndjson:

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from textwrap import wrap
 from typing import Any
 
 import typer
@@ -18,10 +16,11 @@ import typer
 from afflux.cli import tables
 from afflux.cli.completing import one_of
 from afflux.cli.exits import usage
+from afflux.cli.telling import tell
 from afflux.cli.unwrapping import Unwrapper, record, value_of
 from afflux.core.payload import Payload
 
-__all__ = ["End", "Format", "Printer", "format_of", "output_option", "printer", "tell"]
+__all__ = ["End", "Format", "Printer", "format_of", "output_option", "printer"]
 
 TABLE_ROWS = 200
 "Rows per table. Longer answers use several tables, which bounds memory."
@@ -48,15 +47,6 @@ class End(StrEnum):
 
 
 _ENDS = {End.none: b"", End.newline: b"\n", End.nul: b"\0"}
-
-
-def tell(text: str) -> None:
-    """Print a line on stderr; on a terminal, it is wrapped between words."""
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        lines = wrap(text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-        text = "\n".join(lines)
-    typer.echo(text, err=True)
 
 
 def output_option(*formats: Format, default: str = "table") -> Any:

@@ -3,11 +3,13 @@
 1. A standard stream that is closed is opened on /dev/null, so that no socket or file gets its descriptor.
 2. SIGINT ends the process at once, with exit code 130, before a command begins and after it has ended. Within a command
    it raises KeyboardInterrupt (``interruptible``).
-3. On a terminal an interrupted command ends its line, so that the prompt begins a new one.
+3. Characters that the encoding of stdout or stderr does not have are escaped, as in ``\\u2026``.
+4. On a terminal an interrupted command ends its line, so that the prompt begins a new one.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -32,6 +34,7 @@ def run_process(run: Callable[[], int]) -> int:
     """Return the exit code of ``run``, which is everything that this process does."""
     global _whole_process
     _open_standard_streams()
+    _escape_characters()
     _whole_process = True
     signal.signal(signal.SIGINT, _leave)
     code = 0
@@ -102,6 +105,13 @@ def _end_line() -> None:
     with suppress(OSError):
         if os.isatty(2):
             os.write(2, b"\n")
+
+
+def _escape_characters() -> None:
+    """Let no text fail to be printed. Options and file names may have bytes that are no characters at all."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _open_standard_streams() -> None:

@@ -15,10 +15,13 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import check_reach, credentials, one, path_name
+from afflux.cli.inputs import AuthFile, MetadataOption, check_reach, credentials, not_itself, one, path_name
 from afflux.cli.limiting import LimitOption, limits_of
-from afflux.cli.serve import GRACE, fast_loop, listen_for_signals, origins_of, storage_of
+from afflux.cli.origins import Origins, origins_of
+from afflux.cli.serve import fast_loop
 from afflux.cli.steps import session_type
+from afflux.cli.stopping import GRACE, Stopped, listen_for_signals, unless_stopped
+from afflux.cli.storing import JournalBytes, Keep, storage_of
 from afflux.cli.streams import on_report_signal, report
 
 if TYPE_CHECKING:
@@ -49,20 +52,8 @@ def relay(
         ),
     ],
     listen: ListenOption,
-    journal_bytes: Annotated[
-        str | None,
-        typer.Option(
-            "--journal-bytes", metavar="SIZE", help="The most bytes of each shard, such as 50GB; then its remote waits."
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="TIME|SIZE",
-            help="Trim shards: keep items for a time (24h), and at most a size (50GB). May be given once for each.",
-        ),
-    ] = None,
+    journal_bytes: JournalBytes = None,
+    keep: Keep = None,
     channel: Annotated[bool, typer.Option("--channel", help="Open a channel: send -d, store what it returns.")] = False,
     subscribe: Annotated[
         bool, typer.Option("--subscribe", help="Subscribe: REQUEST_SUB, or a publisher (reactive-streams-io).")
@@ -76,6 +67,7 @@ def relay(
         typer.Option(
             "--session",
             metavar="FILE.lstr",
+            parser=path_name,
             help="Session types: store the values that channel -r receives in a loop. Each line of -d is a step of "
             'this side: a value as JSON, or "choose N".',
         ),
@@ -88,18 +80,8 @@ def relay(
         list[str] | None,
         typer.Option("-d", "--data", metavar="DATA", help="Data of the request: text, - for stdin, @FILE; as --route."),
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
-    ] = None,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--auth-file",
-            metavar="FILE",
-            parser=path_name,
-            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-        ),
-    ] = None,
+    metadata: MetadataOption = None,
+    auth_file: AuthFile = None,
     key: Annotated[
         str | None,
         typer.Option("--key", metavar="POINTER", help="Distribute JSON items by this value, such as /carrier."),
@@ -111,15 +93,7 @@ def relay(
         bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--origin",
-            metavar="ORIGIN",
-            help="With --listen ws:// and wss://: let only pages of ORIGIN connect, * for all, as in `serve`. May be "
-            "repeated.",
-        ),
-    ] = None,
+    origin: Origins = None,
     limit: LimitOption = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
 ) -> None:
@@ -145,14 +119,19 @@ def relay(
         }
         for a_route, some_data in zip(_each(route, remotes, "--route"), _each(data, remotes, "--data"), strict=True)
     ]
-    storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
     for uri in (*remotes, listen):
         check_reach(uri)
+    for uri in remotes:
+        not_itself(listen, uri, "--from")
+    storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
     given: dict[str, Any] = {"allowed_origins": origins_of(listen, origin)}
     given |= {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
     given |= {"limits": storage["limits"], "keep": storage["keep"]}
     with _logging(), asyncio.Runner(loop_factory=fast_loop()) as runner:
-        stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))
+        try:
+            stopped_by = runner.run(_relay(remotes, calls, metadata, auth_file, given))
+        except Stopped as stopped:
+            stopped_by = stopped.number
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -196,7 +175,7 @@ async def _relay(
         starting = afflux.relay(origins, **given)
     except ValueError as error:
         usage(str(error))
-    running = await starting
+    running = await unless_stopped(stopped, starting)
     progress = asyncio.create_task(_progress(running)) if sys.stderr.isatty() else None
     failed = asyncio.create_task(running.failed())
     try:

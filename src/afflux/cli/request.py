@@ -24,6 +24,7 @@ from afflux.cli.looping import run_loop
 from afflux.cli.output import End, Format, Printer, printer
 from afflux.cli.reading import Reading
 from afflux.cli.routes import ROUTE_COLUMNS, show_routes
+from afflux.cli.telling import tell
 from afflux.cli.unwrapping import Unwrapper
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.autocredit import AutoWindow, Kept
@@ -79,7 +80,7 @@ class Asked:
     def note(self, text: str) -> None:
         """Print a line to stderr, unless --quiet."""
         if not self.quiet:
-            typer.echo(f"afflux: {text}", err=True)
+            tell(f"afflux: {text}")
 
     def connecting(self) -> Connecting:
         """Return a connection to enter. Raises as ``afflux.connect`` does."""
@@ -116,11 +117,9 @@ def request(
     lines: Annotated[
         str | None, typer.Option("-D", metavar="-|@FILE", help="One item per line, from stdin (-) or a file.")
     ] = None,
-    metadata: Annotated[
-        str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
-    ] = None,
-    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
-    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
+    metadata: inputs.MetadataOption = None,
+    mmt: inputs.MetadataMime = None,
+    dmt: inputs.DataMime = None,
     credit: Annotated[
         str,
         typer.Option("--credit", "--limitRate", metavar="N|auto", help="Maximum items in flight; auto adapts."),
@@ -146,15 +145,7 @@ def request(
             help="With --resume: store the session in FILE, so that the same command can continue after a crash.",
         ),
     ] = None,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--auth-file",
-            metavar="FILE",
-            parser=inputs.path_name,
-            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-        ),
-    ] = None,
+    auth_file: inputs.AuthFile = None,
     session: Annotated[
         Path | None,
         typer.Option(
@@ -251,7 +242,7 @@ def _reading(uri: str, cursor: str | None) -> Reading | None:
 
 def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
     """Return the limit of --timeout, which the wait for a lease extends."""
-    longest = _LEASE_WAIT_S if max_time is None else duration(max_time)
+    longest = _LEASE_WAIT_S if max_time is None else duration(max_time, "--max-time")
     return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0)
 
 
@@ -456,7 +447,7 @@ async def _consume(answer: Any, asked: Asked, show: Printer) -> None:
             window.refill()
     finally:
         if asked.graph:
-            sys.stderr.write("\n".join(window.graph.lines()) + "\n")
+            sys.stderr.write("\n".join(window.graph.lines(sys.stderr.encoding or "ascii")) + "\n")
 
 
 class _Window:

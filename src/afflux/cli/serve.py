@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import gc
 import hmac
+import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,9 +29,11 @@ from afflux.cli.inputs import (
     existing,
     new_directory,
     path_name,
-    size,
 )
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
+from afflux.cli.origins import Origins, origins_of
+from afflux.cli.stopping import GRACE, Stopped, listen_for_signals, unless_stopped
+from afflux.cli.storing import JournalBytes, Keep, storage_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import ApplicationError
@@ -39,17 +41,12 @@ from afflux.protocols.registry import AUTO
 
 if TYPE_CHECKING:
     from afflux.aio.server import Server
-    from afflux.core.limits import Limits
 
-__all__ = ["GRACE", "Lines", "fast_loop", "listen_for_signals", "origins_of", "serve", "storage_of"]
+__all__ = ["Lines", "fast_loop", "serve"]
 
-GRACE = 5.0
-"Seconds that live streams may continue after a signal."
+_log = logging.getLogger("afflux.serve")
 
 MOST_WORKERS = 1024
-
-LEAST_JOURNAL = 0x10_0000
-"The least --journal-bytes: 1 MiB."
 
 LINE_LIMIT = 0x100_0000
 "Maximum line length of --file: 16 MiB."
@@ -80,20 +77,8 @@ def serve(
             help="Store streams in DIR, or in JetStream streams, and serve them by cursor.",
         ),
     ] = None,
-    journal_bytes: Annotated[
-        str | None,
-        typer.Option(
-            "--journal-bytes", metavar="SIZE", help="The most bytes of each journal, such as 50GB; then streams wait."
-        ),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--keep",
-            metavar="TIME|SIZE",
-            help="Trim journals: keep items for a time (24h), and at most a size (50GB). May be given once for each.",
-        ),
-    ] = None,
+    journal_bytes: JournalBytes = None,
+    keep: Keep = None,
     sink: Annotated[
         Path | None,
         typer.Option(
@@ -120,15 +105,7 @@ def serve(
             "--auth-file", metavar="FILE", parser=path_name, help="Accept only clients with the credentials in FILE."
         ),
     ] = None,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--origin",
-            metavar="ORIGIN",
-            help="With ws:// and wss://: let only pages of ORIGIN (https://app.example) connect, * for all; otherwise "
-            "those of the same host. May be repeated.",
-        ),
-    ] = None,
+    origin: Origins = None,
     workers: Annotated[
         int,
         typer.Option("--workers", metavar="N", min=1, max=MOST_WORKERS, help="Processes that share the address."),
@@ -175,7 +152,10 @@ def serve(
             chosen = _listed(chosen)
         check_verbs(uri, chosen)
         with log_shown(verbose, _label(worker)), asyncio.Runner(loop_factory=fast_loop()) as runner:
-            stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, every))
+            try:
+                stopped_by = runner.run(_serve(uri, chosen, storage, terms, worker, every))
+            except Stopped as stopped:
+                stopped_by = stopped.number
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
@@ -197,41 +177,6 @@ def _share(uri: str, workers: int, words: Sequence[str]) -> signal.Signals:
     return supervise(uri, workers, words, GRACE)
 
 
-def storage_of(
-    journal: str | None, journal_bytes: str | None, keep: Sequence[str], limits: Limits
-) -> dict[str, Any] | None:
-    """Build the other arguments of Journalled; None without a journal."""
-    if journal is None:
-        return None
-    if not journal.startswith("nats://"):
-        new_directory(journal, "--journal")
-    from afflux.journal import Retention
-
-    times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
-    sizes = [text for text in keep if text not in times]
-    if bare := next((text for text in sizes if text.isdigit()), None):
-        usage(f"--keep {bare} has no unit: write a time such as {bare}h, or a size such as {bare}GB")
-    if len(times) > 1 or len(sizes) > 1:
-        usage(f"--keep {' and '.join(times if len(times) > 1 else sizes)}: give one time and one size at most")
-    most = None if journal_bytes is None else size(journal_bytes, "--journal-bytes")
-    if most is not None and most < LEAST_JOURNAL:
-        usage(f"--journal-bytes {journal_bytes} is too small: write at least {LEAST_JOURNAL}")
-    seconds, kept = duration(times[0]) if times else None, size(sizes[0], "--keep") if sizes else None
-    try:
-        retention = Retention(seconds=seconds, size=kept) if keep else None
-    except ValueError as error:
-        usage(f"--keep: {error}")
-    if kept is not None and most is not None and kept > most:
-        usage(f"--keep {sizes[0]} contradicts --journal-bytes {journal_bytes}, which is less")
-    if kept is not None and most is None:
-        most = max(limits.journal_bytes, kept * 9 // 8)  # room to append before it is trimmed
-    return {
-        "directory": journal,
-        "limits": limits if most is None else limits.replace(journal_bytes=most),
-        "keep": retention,
-    }
-
-
 def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path | None) -> dict[str, Any]:
     """Build the other arguments of afflux.serve."""
     import afflux
@@ -243,30 +188,13 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
         if not slash or not (requests.isascii() and requests.isdigit() and int(requests)):
             usage(f"invalid --lease {lease!r}: expected N/TIME, such as 100/1s")
         try:
-            terms["lease"] = afflux.FixedLease(int(requests), duration(time))
+            terms["lease"] = afflux.FixedLease(int(requests), duration(time, "--lease"))
         except ValueError as error:
             usage(f"--lease {lease}: {error}")
     if auth_file is not None:
         shown = credentials(auth_file)
         terms["on_setup"] = afflux.auth.at_setup(lambda credentials, peer: _same(shown, credentials))
     return terms
-
-
-def origins_of(uri: str, given: list[str] | None) -> list[str] | None:
-    """Return the values of --origin, checked; None if there are none."""
-    from afflux.transports import ws_origins
-    from afflux.transports.address import parse
-
-    if not given:
-        return None
-    transport = parse(uri, serving=True).transport
-    if transport not in ("ws", "wss"):
-        usage(f"--origin is for ws:// and wss://, not for {transport}://")
-    try:
-        ws_origins.origins_of(given)
-    except ValueError as error:
-        usage(f"--origin: {error}")
-    return given
 
 
 def _same(wanted: Any, shown: Any) -> Any:
@@ -321,9 +249,13 @@ class Lines:
 
     async def stream(self, payload: object) -> AsyncIterator[list[bytes]]:
         """Yield lists of lines, read on demand."""
-        with self._path.open("rb") as file:
-            while lines := await asyncio.to_thread(_some_lines, file):
-                yield lines
+        try:
+            with self._path.open("rb") as file:
+                while lines := await asyncio.to_thread(_some_lines, file):
+                    yield lines
+        except OSError as error:
+            _log.error("--file: cannot read %r: %s", str(self._path), error.strerror)
+            raise ApplicationError(message="the server cannot read its file") from None
 
     # Each call yields the same lines from the start: a journal may call again and skip what it has stored.
     stream.replays = True  # type: ignore[attr-defined]  # an attribute on a function, read by afflux.journal
@@ -375,7 +307,7 @@ async def _serve(
             from afflux.journal import Journalled
 
             handler = journalled = await stack.enter_async_context(Journalled(handler, **storage))
-            await journalled.prepare()  # before "ready": an unusable folder fails now
+            await unless_stopped(stopped, journalled.prepare())  # before "ready": an unusable folder fails now
         elif isinstance(handler, contextlib.AbstractAsyncContextManager):
             await stack.enter_async_context(handler)
         server = await stack.enter_async_context(afflux.serve(uri, handler, reuse_port=worker is not None, **terms))
@@ -431,16 +363,3 @@ def _answer_to_parent(line: int, uri: str, stopped: asyncio.Future[signal.Signal
     parent = Line(line)
     parent.listens(uri)
     parent.watch(lost)
-
-
-def listen_for_signals(stopped: asyncio.Future[signal.Signals]) -> None:
-    """Set ``stopped`` at the first signal; a second signal of the same kind kills the process."""
-    loop = asyncio.get_running_loop()
-
-    def tell(number: signal.Signals) -> None:
-        loop.remove_signal_handler(number)
-        if not stopped.done():
-            stopped.set_result(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, tell, number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from glob import glob
 from pathlib import Path
@@ -24,6 +24,10 @@ __all__ = ["spark"]
 
 _MASTER = "local[*,4]"
 "All cores of this machine; a task may fail three times."
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_STOP_CALLS = 2
+"Signals that are counted; the next one kills Spark's JVM."
 
 _CAUSES = "spark.sql.pyspark.jvmStacktrace.enabled"
 "The setting with which an error of Spark contains its causes."
@@ -84,38 +88,34 @@ def tail(
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
     columns = _columns(schema)
     every_s = duration(every, "--every")
+    from afflux.spark.leaving import session_of
+    from afflux.spark.logfile import LogFile
     from afflux.spark.options import Options
-    from afflux.spark.session import active, build
     from afflux.spark.tail import Tail, follow
 
     if (columns is None) != (Options.parse(given).format == "raw"):
         usage("--schema and -O format=json (or msgpack, cbor, arrow) need each other")
-    what = Tail(
-        options=given,
-        out=out,
-        format=format,
-        schema=columns,
-        partition_by=partition_by or (),
-        every_s=every_s,
-        available_now=available_now,
-    )
-    view = _View()
     begun = time.monotonic()
-    fresh = not active()
-    view.say("starting Spark")
-    session = build("afflux spark tail", master, **settings)
-    view.say(f"Spark {session.version} on {master}: {uri} into {out}")
-    try:
-        with _signals(view) as received:
-            summary = follow(session, what, lambda event: view.say(str(event)), lambda: len(received))
-    finally:
-        if fresh:
-            with suppress(Exception):  # the result is known, whatever is left of Spark
-                session.stop()
-    if not summary.batches:
-        view.say("no new items were stored")
+    with LogFile() as log, _stops(view := _View(log.say)) as stops:
+        what = Tail(
+            options=given,
+            out=out,
+            format=format,
+            schema=columns,
+            partition_by=partition_by or (),
+            every_s=every_s,
+            available_now=available_now,
+            log=str(log.path),
+        )
+        view.say("starting Spark")
+        with session_of("afflux spark tail", master, **settings) as session:
+            stops.count()
+            view.say(f"Spark {session.version} on {master}: {uri} into {out}")
+            summary = follow(session, what, lambda event: view.say(str(event)), lambda: len(stops.received))
+        if not summary.batches:
+            view.say("no new items were stored")
     typer.echo(json.dumps(asdict(summary) | {"seconds": round(time.monotonic() - begun, 1)}))
-    if received and received[0] == signal.SIGINT:
+    if stops.received and stops.received[0] == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -165,7 +165,8 @@ def decode(
     tables appear when all is decoded, and replace those of an earlier run. Progress is on stderr; the result is one
     JSON object on stdout."""
     from afflux.capture.errors import CaptureError
-    from afflux.spark.decodecommand import Asked, run
+    from afflux.spark.decodecommand import HERE, Asked, run
+    from afflux.spark.logfile import LogFile
 
     out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
     if not any(map(glob, paths)) and not any(":" in path for path in paths):
@@ -192,7 +193,9 @@ def decode(
         master=master,
         conf=_pairs(conf, "--conf"),
     )
-    typer.echo(json.dumps(run(asked, _View().say)))
+    with nullcontext() if master == HERE else LogFile() as log:
+        result = run(asked, _View(log.say if log is not None else _line).say)
+    typer.echo(json.dumps(result))
 
 
 def _local(text: str, option: str) -> str:
@@ -237,29 +240,50 @@ def _columns(schema: str | None) -> str | None:
         usage(f"--schema: {schema[1:]!r} is not UTF-8 text (byte {error.start})")
 
 
+def _line(text: str) -> None:
+    typer.echo(text, err=True)
+
+
 class _View:
     """Print events to stderr, with the seconds since the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: Callable[[str], None]) -> None:
         self._start = time.monotonic()
+        self._line = line
 
     def say(self, text: str) -> None:
         """Print one line."""
-        typer.echo(f"{time.monotonic() - self._start:8.1f} s  {text}", err=True)
+        self._line(f"{time.monotonic() - self._start:8.1f} s  {text}")
+
+
+class _Stops:
+    """SIGINT and SIGTERM: an interruption while Spark starts, and then counted. Spark's own handler of SIGINT would
+    cancel the batch."""
+
+    def __init__(self, view: _View) -> None:
+        self.received: list[int] = []
+        "The signals since :meth:`count`."
+        self._view = view
+
+    def count(self) -> None:
+        """Collect the signals from now on."""
+        for number in _STOPS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _: object) -> None:
+        self.received.append(number)
+        if len(self.received) > _STOP_CALLS:
+            raise KeyboardInterrupt
+        once = len(self.received) == 1
+        self._view.say("stops after this batch; once more stops it now" if once else "stops now")
 
 
 @contextmanager
-def _signals(view: _View) -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list. Spark's own handler of SIGINT would cancel the batch."""
-    received: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        received.append(number)
-        view.say("stops after this batch; once more stops it now" if len(received) == 1 else "stops now")
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stops(view: _View) -> Iterator[_Stops]:
+    """Handle SIGINT and SIGTERM meanwhile."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in _STOPS}
     try:
-        yield received
+        yield _Stops(view)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

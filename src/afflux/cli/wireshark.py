@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from afflux.cli.inputs import writable
 from afflux.replacing import replace_file
 
 __all__ = ["wireshark"]
@@ -24,11 +25,13 @@ def wireshark(
     from afflux.wireshark import script
 
     text = script(afflux.__version__)
+    if output != "-":
+        writable(output, "--output")
     target = Path(output)
     if output == "-":
         sys.stdout.write(text)
     elif target.exists() and not target.is_file():
-        target.write_text(text, encoding="utf-8")  # a device or a pipe is written to; an error for a directory
+        target.write_text(text, encoding="utf-8")  # a device or a pipe
     else:
         replace_file(target, text.encode())
         typer.echo(f"{output}: start Wireshark with -X lua_script:{output}")

@@ -132,7 +132,7 @@ class _Crew:
 
     async def run(self) -> signal.Signals:
         """Run until the first signal, or until a slot fails for good (typer.Exit)."""
-        from afflux.cli.serve import listen_for_signals
+        from afflux.cli.stopping import listen_for_signals
 
         stopped: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
         stopped.add_done_callback(lambda _: self._changed.set())

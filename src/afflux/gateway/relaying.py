@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +18,13 @@ from afflux.core.errors import ApplicationError, Invalid, Rejected, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.gateway.follow import Follower
+from afflux.gateway.identity import Identity
 from afflux.gateway.keys import ShardOf, shard_by
 from afflux.gateway.lane import Lane
 from afflux.gateway.ledger import Ledger
 from afflux.gateway.origin import CURSORS, Origin
 from afflux.journal.answers import Answers
-from afflux.journal.errors import JournalError
+from afflux.journal.errors import AnotherStream, JournalError
 from afflux.journal.feed import Feed
 from afflux.journal.places import Directory, Place, place_of
 from afflux.journal.retention import Retention, retain_regularly
@@ -97,12 +96,11 @@ class _Plan:
         """The function that distributes items; None if each remote stream is a shard."""
         return None if self.key is None else shard_by(self.key, self.shards)
 
-    def identity(self, shard: int) -> bytes:
-        """Return the key of a shard's journal, without what may change: the address, and credentials in metadata."""
+    def identity(self, shard: int) -> Identity:
+        """Return what identifies a shard's journal."""
         origin = self.origins[0 if self.key is not None else shard]
-        data = payload_of(origin.data).data.hex()
-        parts = [origin.verb, origin.route, data, self.key, self.shards, shard]
-        return hashlib.sha256(json.dumps(parts).encode()).digest()
+        data = payload_of(origin.data).data
+        return Identity(verb=origin.verb, route=origin.route, data=data, key=self.key, shards=self.shards, shard=shard)
 
 
 class Relay:
@@ -172,7 +170,9 @@ class Relay:
         await run(self._work, plan.place.prepare)
         for shard in range(plan.shards):
             journal = await run(self._work, self._journal, shard)
-            self._lanes.append(Lane(Feed(plan.identity(shard), journal, self._work, plan.clock, _LINGER_S, plan.keep)))
+            self._lanes.append(
+                Lane(Feed(plan.identity(shard).stored, journal, self._work, plan.clock, _LINGER_S, plan.keep))
+            )
         groups = [self._lanes] if plan.key is not None else [[lane] for lane in self._lanes]
         for number, (origin, lanes) in enumerate(zip(plan.origins, groups, strict=True)):
             epochs = tuple(lane.feed.journal.epoch for lane in lanes)
@@ -205,7 +205,13 @@ class Relay:
 
     def _journal(self, shard: int) -> Journal:
         plan = self._plan
-        return plan.place.open(str(shard), limits=plan.limits, key=plan.identity(shard))
+        identity = plan.identity(shard)
+        try:
+            return plan.place.open(str(shard), limits=plan.limits, key=identity.stored)
+        except AnotherStream as error:
+            if error.stored == identity.former:
+                return plan.place.open(str(shard), limits=plan.limits, key=identity.former)
+            raise identity.refused(error) from None
 
     async def _in_thread(self, work: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._work, work)

@@ -27,7 +27,7 @@ from afflux.files import DISK_FULL
 from afflux.journal import files
 from afflux.journal.blocks import Block, block_header, needs_check
 from afflux.journal.contract import BlockInfo, Heads, Reader
-from afflux.journal.errors import JournalDamaged, JournalError, JournalNoSpace
+from afflux.journal.errors import AnotherStream, JournalDamaged, JournalError, JournalNoSpace
 
 __all__ = ["WAL_BYTES", "OnDamage", "SqliteBackend"]
 
@@ -119,7 +119,7 @@ class SqliteBackend:
             self._connect()  # on a full disk SQLite finds no room for its -shm file
         try:
             if key is not None and self.heads.key != key:
-                raise JournalError(self.path, "it contains another stream; choose another path")
+                raise AnotherStream(self.path, "it contains another stream; choose another path", self.heads.key)
             if verify:
                 for _ in self.read_blocks(self.heads.first, self.heads.head):
                     pass

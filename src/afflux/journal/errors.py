@@ -10,6 +10,7 @@ from afflux.core.limits import Limits
 from afflux.files import FileError
 
 __all__ = [
+    "AnotherStream",
     "ItemTooLarge",
     "JournalAway",
     "JournalDamaged",
@@ -42,6 +43,15 @@ class JournalError(FileError):
     """
 
     word = "journal"
+
+
+class AnotherStream(JournalError):
+    """The journal has another key than the one that was given, so it contains another stream."""
+
+    def __init__(self, path: Path, reason: str, stored: bytes) -> None:
+        super().__init__(path, reason)
+        self.stored = stored
+        "The key of the journal."
 
 
 class JournalDamaged(JournalError):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from afflux.journal.contract import Reader
-from afflux.journal.errors import JournalDamaged, JournalError, JournalLocked
+from afflux.journal.errors import AnotherStream, JournalDamaged, JournalError, JournalLocked
 from afflux.journal.link import Link, Lost, Message, Refused
 from afflux.journal.loops import Started
 from afflux.journal.messages import Entry, Malformed
@@ -149,7 +149,7 @@ class Stream:
             info = await self.link.patiently(lambda: self._create(key or b"", epoch))
         self._check(info["config"])
         if key is not None and key != self.key:
-            raise self.error("it contains another stream; choose another name")
+            raise AnotherStream(self.path, "it contains another stream; choose another name", self.key)
         await self.link.patiently(self._open_reader)
         return True
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 from afflux.core.exports import exports_of
 
 if TYPE_CHECKING:
-    from afflux.spark.queries import TableError, TableLocked
+    from afflux.spark.queries import NotATable, TableError, TableLocked
     from afflux.spark.receiving import Receiver, receive
 
-__all__ = ["Receiver", "TableError", "TableLocked", "receive"]
+__all__ = ["NotATable", "Receiver", "TableError", "TableLocked", "receive"]
 
 __getattr__, __dir__ = exports_of(
     __name__,
     {
         "Receiver": "afflux.spark.receiving",
+        "NotATable": "afflux.spark.queries",
         "TableError": "afflux.spark.queries",
         "TableLocked": "afflux.spark.queries",
         "receive": "afflux.spark.receiving",

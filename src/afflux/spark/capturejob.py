@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -73,7 +74,8 @@ class Tasks:
                 thread.join(_REPORT_S)
                 self._progress(what, group)
         except BaseException:
-            context.cancelJobGroup(group)
+            with suppress(Exception):  # of a JVM that has ended, too
+                context.cancelJobGroup(group)
             raise
         if failed:
             error = failed[0]

@@ -25,6 +25,7 @@ __all__ = [
     "parse_any_text",
     "parse_listen",
     "parse_remote",
+    "parse_route",
     "parse_text",
     "parsed_values",
     "reference",
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 _MAX_DIGITS = 19
+_ROUTE_BYTES = 255
+"The most bytes of a route, whose length is a byte in a request."
+_SQL_READS = "in SQL, write OPTIONS and no columns: with columns, Spark passes no options"
 
 
 class OptionError(Invalid, ValueError):
@@ -89,6 +93,14 @@ def parse_any_text(name: str, value: str) -> str:
     return value
 
 
+def parse_route(name: str, value: str) -> str:
+    """Return a route that fits in a request. Raises OptionError."""
+    size = len(value.encode("utf-8", "surrogatepass"))
+    if size > _ROUTE_BYTES:
+        raise OptionError(f"option {name} has {size:,} bytes of UTF-8; a route has at most {_ROUTE_BYTES} (R-56)")
+    return value
+
+
 def boolean(name: str, value: str) -> bool:
     """Return a truth value. Raises OptionError."""
     if value.lower() not in ("true", "false"):
@@ -119,13 +131,19 @@ def one_of(*words: str) -> Callable[[str, str], str]:
     return parse
 
 
-def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`."""
+def values_of(options: type[Any], given: Mapping[str, str], in_sql: str = _SQL_READS) -> dict[str, Any]:
+    """Return the parsed values of the fields of ``options`` that are given. Raises as :meth:`Options.parse`.
+
+    Args:
+        options: the declarations.
+        given: the options.
+        in_sql: what the error says if there are none at all, as in SQL.
+    """
     values = parsed_values(options, given)
     if "uri" not in values and values.get("streams"):
         values["uri"] = ""
     if "uri" not in values:
-        hint = "" if of_user(given) else "; in SQL, write OPTIONS and no columns: with columns, Spark passes no options"
+        hint = "" if of_user(given) else f"; {in_sql}"
         raise OptionError(f'option uri is missing: the server\'s address, such as "tcp://127.0.0.1:7000"{hint}')
     return values
 

@@ -80,20 +80,15 @@ def _checked(asked: Asked, report: Callable[[str], None]) -> CaptureFiles:
 
 def _with_spark(asked: Asked, files: CaptureFiles, decoding: Decoding, report: Callable[[str], None]) -> dict[str, int]:
     from afflux.spark.capturejob import decode
-    from afflux.spark.session import active, build
+    from afflux.spark.leaving import session_of
 
-    fresh = not active()
-    session = build("afflux spark decode", asked.master, **asked.conf)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would only cancel the job
-    report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")
-    try:
+    with session_of("afflux spark decode", asked.master, **asked.conf) as session:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would only cancel the job
+        report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")
         return decode(
             session, files, asked.out, decoding, report, partition_by=asked.partition_by,
             index_dir=asked.index_dir,
         )  # fmt: skip
-    finally:
-        if fresh:
-            session.stop()
 
 
 def _decoding(asked: Asked) -> Decoding:

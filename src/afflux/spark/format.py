@@ -23,7 +23,7 @@ from afflux.core.errors import Unsupported
 from afflux.spark import shipping
 from afflux.spark.declaring import OptionError, of_user, spellings, unknown_option
 from afflux.spark.options import Options
-from afflux.spark.sinkoptions import SPARKS_OWN, SinkOptions
+from afflux.spark.sinkoptions import IN_SQL, SPARKS_OWN, SinkOptions
 from afflux.spark.source import AffluxSource, BatchReader, StreamReader
 
 if TYPE_CHECKING:
@@ -60,9 +60,14 @@ class AffluxFormat(DataSource):
 
     def schema(self) -> StructType | str:
         """Return the columns to read without a schema of the user."""
-        columns = AffluxSource(self.options).schema()
         given = dict(self.options)
         own = of_user(given)
+        try:
+            columns = AffluxSource(self.options).schema()
+        except OptionError as error:
+            if own is given:
+                raise
+            raise OptionError(f"{error}; a table in SQL can only be read: {IN_SQL}") from None
         return columns if own is given else _carrying(columns, own)
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -111,7 +116,7 @@ def _check(given: dict[str, str]) -> None:
         Options.parse(given)
     except OptionError as reading:
         try:
-            SinkOptions.parse(given)
+            SinkOptions.parse(of_user(given))
         except OptionError as writing:
             names = {name.lower() for name in of_user(given)} - {*SPARKS_OWN}
             known = spellings(Options) | spellings(SinkOptions)

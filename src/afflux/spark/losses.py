@@ -7,7 +7,10 @@ import logging
 from afflux.core.errors import Error
 from afflux.spark.options import Options
 
-__all__ = ["DataLost", "lose"]
+__all__ = ["ACCEPTED", "DataLost", "lose"]
+
+ACCEPTED = "data loss accepted: "
+"How the warning about skipped items begins."
 
 _log = logging.getLogger("afflux.spark")
 
@@ -23,4 +26,4 @@ def lose(options: Options, what: str) -> None:
     """Report data loss: raise DataLost, or log a warning if ``failOnDataLoss`` is false."""
     if options.fail_on_data_loss:
         raise DataLost(what)
-    _log.warning("data loss accepted: %s", what)
+    _log.warning("%s%s", ACCEPTED, what)

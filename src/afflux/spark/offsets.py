@@ -2,10 +2,11 @@
 
 An offset contains, for each shard, the epoch and the position up to which it is read::
 
-    {"0": {"epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
+    {"0": {"asked": {"uri": …, "route": …}, "epoch": 5611…, "pos": 250000, "source": "3f9a0c17"}}
 
 The key is the shard's number. In a query with the option ``streams`` it is the stream's name and the number, as
-``"eu/0"``. The offset of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py).
+``"eu/0"``. The offset of a query with ``acknowledgeAs`` also has ``reader`` (acknowledging.py). The first shard of a
+stream has ``asked``: what the stream was asked for. Errors show it; it decides nothing, and earlier versions lack it.
 
 1. Keys are sorted, because Spark compares offsets as text.
 2. ``source`` is a fingerprint of route and request data, so that a checkpoint cannot be continued by another stream.
@@ -45,6 +46,7 @@ __all__ = [
     "fingerprint",
     "is_count",
     "is_unresolved",
+    "moved_from",
     "offsets_of",
     "shard_of",
     "span_of",
@@ -63,11 +65,15 @@ AWAY = "away"
 FULL = "full"
 "The key that an offset has, next to the shards, while a journal is full (source.py)."
 _BESIDE = (READER, AWAY, FULL)
-_MARK = {"epoch", "from", "pos", "source"}
+_MARK = {"asked", "epoch", "from", "pos", "source"}
 "What a shard has in an offset."
 _TOP = 1 << 63
 _UNRESOLVED = "unresolved"
 _SHARD_DIGITS = 5
+_SHOWN = 200
+"Characters of a value in ``asked``."
+_DESCRIBED = 32
+"Streams up to which an offset has ``asked``: Spark logs it with each batch."
 
 
 class StreamShard(NamedTuple):
@@ -153,10 +159,72 @@ def spans_between(starts: Offsets, ends: Offsets) -> list[Span]:
     return [span_of(key, mark.epoch, starts[key].position, mark.position) for key, mark in ends.items()]
 
 
-def fingerprint(route: str | None, request_data: str) -> str:
-    """Return eight hexadecimal digits that almost certainly differ between the streams of a server."""
+class Fingerprint(str):
+    """Eight hexadecimal digits that almost certainly differ between streams of a server, and what they stand for."""
+
+    about: dict[str, str]
+    "The address, which they do not depend on, the route and the data of the request."
+
+
+def fingerprint(route: str | None, request_data: str, uri: str = "") -> Fingerprint:
+    """Return the fingerprint of a stream."""
     named = repr((route, request_data)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(named).hexdigest()[:8]
+    made = Fingerprint(hashlib.sha256(named).hexdigest()[:8])
+    about = {"requestData": request_data, "route": route, "uri": uri}
+    made.about = {name: text[:_SHOWN] for name, text in about.items() if text is not None}
+    return made
+
+
+def _described(source: Sources) -> dict[str, dict[str, str]]:
+    """Return what the streams are asked for, by their names."""
+    named = {"": source} if isinstance(source, str) else source
+    about = {name: each.about for name, each in named.items() if isinstance(each, Fingerprint)}
+    return about if len(about) <= _DESCRIBED else {}
+
+
+def moved_from(logged: Mapping[str, Any], source: Sources) -> dict[str, str]:
+    """Return the addresses of streams that had another one when the offset was logged, by the names of the streams."""
+    found = {}
+    for name, now in _described(source).items():
+        was = _asked(logged, name).get("uri")
+        if was is not None and was != now["uri"]:
+            found[name] = was
+    return found
+
+
+def _asked(logged: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return what a stream was asked for when the offset was logged; empty if the offset does not have it."""
+    for text, mark in logged.items():
+        key = _key(text)
+        about = mark.get("asked") if key is not None and stream_of(key) == name else None
+        if isinstance(about, Mapping):
+            return dict(about)
+    return {}
+
+
+def _another(logged: Any, key: Key, was: Any, wanted: str) -> Invalid:
+    """Return the error about an offset of another stream, with what differs."""
+    of = f" of stream {stream_of(key)}" if stream_of(key) else ""
+    now: dict[str, Any] = wanted.about if isinstance(wanted, Fingerprint) else {}
+    then = _asked(logged, stream_of(key))
+    found = [
+        f"{name} was {_quoted(then.get(name))} and is {_quoted(now.get(name))}"
+        for name in ("route", "requestData", "uri")
+        if then.get(name) != now.get(name)
+    ]
+    if not then:
+        found = [f"route or requestData was another one; the fingerprint of both was {was!r} and is {wanted!r}"]
+    elif not any(then.get(name) != now.get(name) for name in ("route", "requestData")):
+        found.insert(0, f"route or requestData differs after {_SHOWN} characters")
+    return Invalid(
+        f"this checkpoint belongs to another source{of}: {', '.join(found)}. Give the former options, or use a "
+        "separate checkpointLocation for this query",
+        rule="checkpoint",
+    )
+
+
+def _quoted(value: Any) -> str:
+    return "not given" if value is None else repr(value)
 
 
 def unresolved(source: Sources) -> dict[str, str]:
@@ -173,10 +241,14 @@ def to_json(offsets: Offsets, source: Sources, begin: Offsets | None = None) -> 
     """Return the offset as Spark logs it, with keys sorted as text. ``begin`` is where shards are read from, if this is
     the end of their first batch."""
     begins = {key: {"from": mark.position} for key, mark in (begin or {}).items()}
-    return {
-        text: {"epoch": mark.epoch, **begins.get(key, {}), "pos": mark.position, "source": _source(source, key)}
-        for text, key, mark in sorted((text_of(key), key, mark) for key, mark in offsets.items())
-    }
+    asked = _described(source)
+    found: dict[str, Any] = {}
+    for text, key, mark in sorted((text_of(key), key, mark) for key, mark in offsets.items()):
+        about = asked.pop(stream_of(key), None)
+        first = {} if about is None else {"asked": about}
+        found[text] = first | {"epoch": mark.epoch, **begins.get(key, {}), "pos": mark.position}
+        found[text]["source"] = _source(source, key)
+    return found
 
 
 def begins_of(logged: Any, source: Sources) -> Offsets:
@@ -216,11 +288,7 @@ def offsets_of(logged: Any, source: Sources) -> Offsets:
             raise _damaged(logged)
         wanted = _source(source, key)
         if wanted is not None and mark.get("source") != wanted:
-            raise Invalid(
-                f"this checkpoint belongs to another source (its fingerprint is {mark.get('source')!r}, that of this "
-                f"route and requestData is {wanted!r}): use a separate checkpointLocation for this query",
-                rule="checkpoint",
-            )
+            raise _another(logged, key, mark.get("source"), wanted)
         offsets[key] = Mark(epoch, position)
     return offsets
 

@@ -24,6 +24,7 @@ from afflux.spark.declaring import (
     parse_any_text,
     parse_listen,
     parse_remote,
+    parse_route,
     parse_text,
     unknown_option,
     values_of,
@@ -179,6 +180,8 @@ def _stream(name: str, stream: str, own: Any) -> Stream:
         raise OptionError(f"option {name}: stream {stream!r}: {unknown_option(member, known)}")
     if "uri" in given:
         _source(f"{name}: stream {stream!r}: uri", given["uri"])
+    if "route" in given:
+        parse_route(f"{name}: stream {stream!r}: route", given["route"])
     return Stream(name=stream, own=tuple((_MEMBERS[member], text) for member, text in sorted(given.items())))
 
 
@@ -198,7 +201,7 @@ class Options:
         "The server's address, or that of a JetStream stream, `nats://host/STREAM`. Required, unless each of `streams` "
         "has one.",
     )
-    route: str | None = option(parse_any_text, "The route of the stream; by default none.", None)
+    route: str | None = option(parse_route, "The route of the stream; by default none.", None)
     request_data: str = option(parse_any_text, "The data of the request, sent as UTF-8.", "")
     streams: tuple[Stream, ...] = option(
         _streams,
@@ -346,10 +349,14 @@ class Options:
         return options
 
     @property
+    def address(self) -> str:
+        """The address without credentials."""
+        return str(StreamAddress.parse(self.uri)) if is_stream_address(self.uri) else self.uri
+
+    @property
     def stream_name(self) -> str:
         """The name of the stream in errors and logs."""
-        uri = str(StreamAddress.parse(self.uri)) if is_stream_address(self.uri) else self.uri  # without credentials
-        address = f"{uri} route {self.route!r}" if self.route is not None else uri
+        address = f"{self.address} route {self.route!r}" if self.route is not None else self.address
         return f"stream {self.streams[0].name} ({address})" if len(self.streams) == 1 else address
 
     def each(self) -> dict[str, Options]:

@@ -15,7 +15,7 @@ from afflux.core.errors import ApplicationError
 from afflux.files import FileError
 from afflux.protocols.rsocket.staging import RUN_SUPERSEDED
 
-__all__ = ["Queries", "Query", "TableError", "TableLocked", "as_uuid", "replace_file", "sync_directory"]
+__all__ = ["NotATable", "Queries", "Query", "TableError", "TableLocked", "as_uuid", "replace_file", "sync_directory"]
 
 MOST_QUERIES = 10_000
 "Queries whose last batch is remembered after the user has deleted their directories."
@@ -27,6 +27,12 @@ class TableError(FileError):
     """A table cannot be opened, read or written."""
 
     word = "sink"
+
+
+class NotATable(TableError, ValueError):
+    """The directory has other files, which the receiver has not written."""
+
+    word = "sink-foreign"
 
 
 class TableLocked(TableError):

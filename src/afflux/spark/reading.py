@@ -83,6 +83,8 @@ class Driver:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.connection = Connection(options, "the reader")
+        self.former: str | None = None
+        "The address in the checkpoint, if it is another one."
         self._average: float | None = None
         self._uses = 0
 
@@ -255,6 +257,9 @@ class Driver:
                 raise
         return ask(self.options, peer, Head(shard=shard))
 
+    def _moved(self) -> str:
+        return f" (uri was {self.former!r} and is {self.options.address!r})" if self.former is not None else ""
+
     def behind_gap(self, mark: Mark, state: State) -> Mark:
         """Return the mark at which reading can continue: ``mark``, or the first one after missing items.
 
@@ -266,7 +271,7 @@ class Driver:
                 self.options,
                 f"shard {state.shard} of {self.options.stream_name} is at epoch {state.epoch} with offsets from "
                 f"{state.first} to its head {state.head}, but the checkpoint is at epoch {mark.epoch}, offset "
-                f"{mark.position}: the journal was recreated, or the checkpoint belongs to another one",
+                f"{mark.position}: the journal was recreated, or the checkpoint belongs to another one{self._moved()}",
             )
             return Mark(state.epoch, state.first)
         if mark.position < state.first:

@@ -56,6 +56,7 @@ def receive(directory: str | Path, *, limits: Limits | None = None, stale_s: flo
     Raises:
         MissingExtra: pyarrow is not installed.
         TableLocked: another receiver uses the directory.
+        NotATable: the directory has other files, which no receiver has written.
         TableError: the directory cannot be used.
     """
     if find_spec("pyarrow") is None:

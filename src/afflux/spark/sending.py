@@ -51,6 +51,9 @@ _NOT_A_TABLE = (
     "the peer does not stage rows. Serve a table, with afflux serve --sink DIR or afflux.spark.receive, or accept "
     "duplicates with delivery=at-least-once"
 )
+_TOO_LARGE = "payload-too-large"
+"The reason word of a peer for an item that is too large."
+_RAISE = "make the rows smaller, or raise that limit of the receiver, and set maxItemBytes to it"
 
 _log = logging.getLogger("afflux.spark")
 
@@ -162,7 +165,8 @@ def _failed(options: SinkOptions, error: Exception) -> Exception:
     if isinstance(error, WriteFailed) or not isinstance(error, Error):
         return error
     verb = "lost the connection" if isinstance(error, ConnectionClosed) else "refused the rows"
-    return WriteFailed(f"{options.target} {verb}: {error.message}", code=error.code, rule=error.rule)
+    hint = f"; {_RAISE}" if _TOO_LARGE in error.message else ""
+    return WriteFailed(f"{options.target} {verb}: {error.message}{hint}", code=error.code, rule=error.rule)
 
 
 async def _in_thread(thread: ThreadPoolExecutor, rows: Iterator[_Item]) -> AsyncIterator[_Item]:

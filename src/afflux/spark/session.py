@@ -112,9 +112,9 @@ def build(app: str, master: str = "local[2]", **conf: str) -> SparkSession:
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise SparkNotStarted(f"Spark does not start with master {master}: {reason} (its log is above)") from None
+        raise SparkNotStarted(f"Spark does not start with master {master}: {reason}") from None
     except KeyboardInterrupt:
         _end_jvm()
         raise

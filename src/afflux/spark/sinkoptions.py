@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from afflux.core.limits import Limits
 from afflux.spark.declaring import (
     OptionError,
     one_of,
     option,
     parse_address,
-    parse_any_text,
+    parse_route,
     parse_text,
     values_of,
     whole_number,
 )
 
-__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "SPARKS_OWN", "SinkOptions"]
+__all__ = ["AT_LEAST_ONCE", "EXACTLY_ONCE", "IN_SQL", "SPARKS_OWN", "SinkOptions"]
 
 EXACTLY_ONCE = "exactly-once"
 "Delivery to a receiver that stages."
@@ -24,6 +25,13 @@ AT_LEAST_ONCE = "at-least-once"
 "Delivery to any peer."
 _MAX_MILLISECONDS = 24 * 3_600_000
 _MAX_REQUESTS = 4_096
+_LEAST_ITEM = 0x1_0000
+_MOST_ITEM = 1 << 30
+IN_SQL = (
+    "INSERT INTO and CREATE TABLE ... AS SELECT cannot write to afflux, because Spark passes them no options; use "
+    'df.write.format("afflux").option("uri", "tcp://127.0.0.1:7000").mode("append").save() with df = spark.sql(...)'
+)
+"What works instead of SQL, which cannot write."
 SPARKS_OWN = ("checkpointlocation", "path", "provider", "queryname")
 "Options that Spark adds, or reads itself."
 
@@ -33,7 +41,7 @@ class SinkOptions:
     """The options of one write. Pickled into every task."""
 
     uri: str = option(parse_address, "The server's address. Required.")
-    route: str | None = option(parse_any_text, "The route of the channel or the requests; by default none.", None)
+    route: str | None = option(parse_route, "The route of the channel or the requests; by default none.", None)
     delivery: str = option(
         one_of(EXACTLY_ONCE, AT_LEAST_ONCE),
         "`exactly-once` stages rows at a receiver of afflux; `at-least-once` sends them to any peer, each with a key.",
@@ -58,6 +66,12 @@ class SinkOptions:
     )
     max_requests: int = option(
         whole_number(1, _MAX_REQUESTS), "With `verb=request`: the most requests of a task in flight.", 64
+    )
+    max_item_bytes: int = option(
+        whole_number(_LEAST_ITEM, _MOST_ITEM),
+        "The most bytes of an item that the peer accepts, metadata included: `payload_bytes` of a server of afflux. A "
+        "row that needs more is refused.",
+        Limits.server().payload_bytes,
     )
     write_id: str | None = option(
         parse_text,
@@ -88,7 +102,7 @@ class SinkOptions:
                 two options contradict each other.
         """
         own = {name: text for name, text in given.items() if name.lower() not in SPARKS_OWN}
-        options = cls(**values_of(cls, own))
+        options = cls(**values_of(cls, own, IN_SQL))
         options._check()
         return options
 

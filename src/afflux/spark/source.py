@@ -61,6 +61,7 @@ from afflux.spark.offsets import (
     fair,
     fingerprint,
     is_unresolved,
+    moved_from,
     offsets_of,
     shard_of,
     spans_between,
@@ -319,6 +320,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
     def _after(self, start: dict[str, Any], limit: ReadLimit | None) -> dict[str, Any]:
         """Return the end of the batch that begins at a resolved start."""
         logged = offsets_of(start, self._source)
+        self._drivers.moved(moved_from(start, self._source))
         marks, begins = self._current(logged)
         try:
             states = self._states(marks)
@@ -434,6 +436,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
         """
         self.caught_up()
         ends = offsets_of(end, self._source)
+        self._drivers.moved(moved_from(end, self._source))
         self._next = end
         if is_unresolved(start, self._source):
             starts = self._begin(end, ends)
@@ -466,8 +469,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
 
     def _begin(self, end: dict[str, Any], ends: Offsets) -> Offsets:
         """Return where the first batch of a query begins."""
-        begin = begins_of(end, self._source)
-        if begin:
+        if begin := begins_of(end, self._source):
             return begin
         if self.options.starting_offsets == LATEST:  # logged by an older afflux, or under Spark before 4.2
             return ends
@@ -483,7 +485,7 @@ class StreamReader(Prefetching, _Reading, DataSourceStreamReader, SupportsTrigge
 
 def _sources(options: Options) -> Sources:
     """Return the fingerprints of the streams."""
-    found = {name: fingerprint(own.route, own.request_data) for name, own in options.each().items()}
+    found = {name: fingerprint(each.route, each.request_data, each.address) for name, each in options.each().items()}
     return found if options.streams else found[""]
 
 

@@ -102,6 +102,11 @@ class Drivers:
             found |= _keyed(name, self.each[name].start_of(own))
         return found
 
+    def moved(self, former: Mapping[str, str]) -> None:
+        """Note the addresses of the checkpoint, which differ from those of today, by the name of the stream."""
+        for name, driver in self.each.items():
+            driver.former = former.get(name)
+
     def behind_gap(self, key: Key, mark: Mark, state: State) -> Mark:
         """Return the mark at which reading can continue. Raises as ``Driver.behind_gap``."""
         return self.each[stream_of(key)].behind_gap(mark, state)

@@ -12,6 +12,8 @@ Layout of a table's directory. Names that begin with ``_`` are ignored by Spark,
 
 Rules:
 
+0. A directory is a new table or has ``_afflux``: one with other files is refused. Hidden files, whose names begin with
+   a dot, are not counted, because readers skip them and file managers create them.
 1. A part is complete when its file is synced and renamed into ``staging``. A partial file is deleted, at the latest
    when the table is opened again.
 2. A commit deletes the parts that it does not name, and renames the directory of the batch to its visible name. At that
@@ -51,7 +53,7 @@ from afflux.protocols.rsocket.staging import (
     Staged,
 )
 from afflux.spark.parts import PartWriter, stem
-from afflux.spark.queries import Queries, TableError, TableLocked, as_uuid, replace_file, sync_directory
+from afflux.spark.queries import NotATable, Queries, TableError, TableLocked, as_uuid, replace_file, sync_directory
 from afflux.spark.schemas import mark_of, mismatch
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Table:
 
     Raises:
         TableLocked: another receiver has the table open.
+        NotATable: the directory has other files.
         TableError: the directory cannot be used.
     """
 
@@ -93,6 +96,7 @@ class Table:
         self.staged_bytes = 0
         "Bytes of parts that are not committed, complete or not."
         with self._errors():
+            self._check_files()
             for name in ("partial", "staging", "committed", "columns"):
                 (self._own / name).mkdir(parents=True, exist_ok=True)
             self._lock = _lock(self._own / "lock", self.directory)
@@ -221,6 +225,15 @@ class Table:
             self._unlink(writer)
 
     # -- inside: the caller has the mutex -----------------------------------------------------------------------
+
+    def _check_files(self) -> None:
+        """Refuse a directory that has files, but not those of a receiver (rule 0)."""
+        if (self._own / "committed").is_dir() or not self.directory.is_dir():
+            return
+        names = (entry.name for entry in os.scandir(self.directory) if not entry.name.startswith("."))
+        if (found := min((name for name in names if name != self._own.name), default=None)) is not None:
+            text = f"it has other files, such as {found!r}, and no table of a receiver; choose a new or an empty"
+            raise NotATable(self.directory, f"{text} directory")
 
     def _unlink(self, writer: PartWriter) -> None:
         self.staged_bytes -= writer.size

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from afflux.core.errors import Error, Invalid
+from afflux.spark.leaving import JVM_ENDED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,9 +56,6 @@ _OWN = (CHECKPOINT, _FILES_LOG, _DELTA_LOG)
 "What a directory has that an earlier call wrote."
 _CREATED = f"{0:020}.json"
 "The first entry in the log of a Delta table, which creates it without rows."
-_JVM_ENDED = (
-    "Spark's JVM has ended, for example by a signal to all processes of the command; the same command continues"
-)
 _ASKS = "Getting offsets"
 "How the status of a query begins while its source finds the end of a batch."
 _UNKNOWN_FORMAT = "DATA_SOURCE_NOT_FOUND"
@@ -93,6 +91,8 @@ class Tail:
     "The least seconds from the start of a batch to the start of the next."
     available_now: bool = False
     "End after the items that exist."
+    log: str = "above"
+    "Where the log of Spark is."
 
     def __post_init__(self) -> None:
         if not self.out.strip():
@@ -204,7 +204,7 @@ def follow(
     except PySparkException as error:
         raise TailFailed(reason_of(str(error))) from None
     except (Py4JError, ConnectionError):
-        raise TailFailed(_JVM_ENDED) from None
+        raise TailFailed(JVM_ENDED) from None
     finally:
         with suppress(PySparkException, Py4JError, ConnectionError):
             query.stop()
@@ -315,6 +315,7 @@ class _Watch:
         self.summary = Summary(tail.out)
         credit = {name.lower(): text for name, text in tail.options.items()}.get("maxrowsperbatch")
         self._credit = None if credit is None else int(credit)
+        self._log = tail.log
         self._since = time.monotonic()
         self._stall_s = _STALL_S
         self._latest: dict[str, Any] = {}
@@ -356,10 +357,12 @@ class _Watch:
         if not self._latest and self.last < 0:
             doing = str(self._query.status["message"])
             if _ASKS in doing:
-                return "the query waits for the first answer of the server (see the log above)"
+                return f"the query waits for the first answer of the server (see the log {self._log})"
             return f"Spark is starting the query: {doing}"
         if _busy(self._query):
-            return "one is running; Spark or the table is slow, or a task waits for the server (see the log above)"
+            return (
+                f"one is running; Spark or the table is slow, or a task waits for the server (see the log {self._log})"
+            )
         return "the stream has no new items"
 
 

@@ -29,7 +29,8 @@ _TIMESTAMP = re.compile(
     r"(?::([0-9]{1,2})(?:\.([0-9]*))?([^0-9.].*)?)?)?)?)?)?",
     re.DOTALL,
 )
-_DAYS = re.compile(r"[+-]?[0-9]{1,10}")
+_DAYS = re.compile(r"[+-]?\d{1,1000}")
+"A number of days, which may have the digits of any script, as in Java."
 _OFFSET = re.compile(r"([+-])(?:([0-9])|([0-9]{2})(?:([0-9]{2})([0-9]{2})?|:([0-9]{2})(?::([0-9]{2}))?)?)")
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+")
 
@@ -46,6 +47,8 @@ _TABLE_DAYS = 2_000
 MAX_SECONDS = (_INT64 - 1) // 1_000_000
 "The most seconds of a timestamp."
 
+_NOT_JAVAS = {"Factory", "ROC", "localtime", "posixrules"}
+"Names of the tz database that Java does not have. Java's own ``SystemV/…`` are not in the tz database any more."
 _SHORT_IDS = dict(
     re.findall(
         r"(\S+)=(\S+)",
@@ -73,7 +76,7 @@ def date_of(text: str) -> int | None:
             days = _days(int(sign + year), int(month or 1), int(day or 1))
             if days is not None and -_INT32 <= days < _INT32:
                 return days
-    if _DAYS.fullmatch(text) and _JULIAN_DAYS <= int(text) < _INT32:
+    if _DAYS.fullmatch(text) and max(text) <= "\uffff" and _JULIAN_DAYS <= int(text) < _INT32:
         return int(text)
     return None
 
@@ -222,7 +225,7 @@ def _offset(text: str) -> int | None:
 
 @cache
 def _regions() -> frozenset[str]:
-    return frozenset(available_timezones())
+    return frozenset(available_timezones() - _NOT_JAVAS)
 
 
 def system_zone() -> str:

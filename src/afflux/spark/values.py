@@ -37,7 +37,12 @@ INTEGERS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 "The bits of Spark's integer types, by Arrow's name."
 _SPECIAL = {b"variant", b"geometry", b"geography"}
 "Metadata of a field by which Spark marks a struct that is another type. A comment of a field is metadata, too."
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_DECIMAL = re.compile(r"[+-]?(?=\d|\.\d)\d*(?:\.(\d*))?(?:[eE]([+-]?\d+))?")
+_MOST_SCALE = 646_456_993
+"Digits after the point from which Java's BigInteger has no power of ten to round with."
+_EXPONENT_DIGITS = 1_000
+"Characters of an exponent, most of them leading zeros."
+_INT32 = 1 << 31
 _EXACT = Context(prec=80)
 _BASE64 = re.compile(
     r"(?:[\x00- ]*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==))*[\x00- ]*",
@@ -274,9 +279,11 @@ def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
     try:
         if kind is str:
             text = value.replace(",", "")
-            number = Decimal(text) if _DECIMAL.fullmatch(text) else None
-        elif kind in (int, Number, Decimal):
+            number = Decimal(text) if _is_decimal(text) else None
+        elif kind in (int, Decimal):
             number = Decimal(value)
+        elif kind is Number:
+            number = Decimal(value) if _is_decimal(value) else None
         else:
             number = Decimal(repr(value)) if kind is float else None
         if number is not None and number.is_finite() and (not number or number.adjusted() < precision):
@@ -288,6 +295,25 @@ def decimal_of(value: Any, precision: int, scale: int) -> Decimal:
     except InvalidOperation:
         pass
     raise _misfit(value, f"a DECIMAL({precision},{scale})")
+
+
+def _is_decimal(text: str) -> bool:
+    """Return whether Java's BigDecimal accepts a text: its digits are those of any script in the first 65,536 code
+    points, its exponent has 32 bits, and it can be rounded."""
+    matched = _DECIMAL.fullmatch(text)
+    if matched is None:
+        return False
+    if not text.isascii() and max(text) > "\uffff":
+        return False
+    fraction, exponent = matched.groups()
+    if exponent is None:
+        return True
+    if len(exponent) > _EXPONENT_DIGITS:
+        return False
+    value = int(exponent)
+    zero = not any(char.isdigit() and int(char) for char in re.split("[eE]", text)[0])
+    most = _INT32 if zero else _MOST_SCALE  # a zero needs no rounding
+    return -_INT32 <= value < _INT32 and -_INT32 <= len(fraction or "") - value < most
 
 
 def _binary(value: Any) -> bytes:

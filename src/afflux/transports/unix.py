@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from afflux.transports.reading import Receiver
     from afflux.transports.security import Tls
 
-__all__ = ["TRANSPORT", "Unix"]
+__all__ = ["TRANSPORT", "Unix", "bound", "why_not"]
 
 _BACKLOG = 4096
 _LONGEST = 107
@@ -62,9 +62,9 @@ class Unix:
         import asyncio
 
         try:
-            sock = _bound(address)
+            sock = bound(address)
         except OSError as error:
-            raise BindFailed(f"cannot listen on {address}: {_words(error, address.path)}") from error
+            raise BindFailed(f"cannot listen on {address}: {why_not(error, address.path)}") from error
         mine = _identity(address.path)
 
         def remove() -> None:
@@ -102,11 +102,12 @@ def _connects(sock: socket.socket, address: Address) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise ConnectFailed(f"cannot connect to {address}: {_words(error, address.path)}") from error
+        raise ConnectFailed(f"cannot connect to {address}: {why_not(error, address.path)}") from error
     return True
 
 
-def _bound(address: Address) -> socket.socket:
+def bound(address: Address) -> socket.socket:
+    """Return a listening socket. Raises OSError, for which ``why_not`` has words."""
     path = address.path
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -153,9 +154,12 @@ def _timeval(seconds: float) -> bytes:
     return struct.pack("@ll", *divmod(microseconds, 1_000_000))
 
 
-def _words(error: OSError, path: str) -> str:
+def why_not(error: OSError, path: str) -> str:
+    """Return why a path cannot be connected to, or listened on, in words."""
     if len(os.fsencode(path)) > _LONGEST:
         return f"the path is longer than {_LONGEST} bytes"
+    if (kind := _not_a_socket(path)) is not None:
+        return f"it is {kind}, not a socket"
     if error.errno == errno.ENOENT:
         folder = os.path.dirname(path)
         return "there is no such file" if os.path.isdir(folder) else f"there is no folder {folder}"
@@ -166,6 +170,15 @@ def _words(error: OSError, path: str) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "permission denied"
     return error.strerror or str(error)
+
+
+def _not_a_socket(path: str) -> str | None:
+    """Return what is at a path; None for a socket, and for nothing."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return None
+    return None if stat.S_ISSOCK(mode) else "a directory" if stat.S_ISDIR(mode) else "a file"
 
 
 TRANSPORT = Unix()

@@ -1,6 +1,6 @@
 """Apply the peer's stream frames: admit requests, reassemble fragments, and classify the rest for the tables.
 
-Three short paths of inbound.py bypass these functions. late.py prices frames for streams that have ended.
+Four short paths of inbound.py bypass these functions. late.py prices frames for streams that have ended.
 """
 
 from __future__ import annotations

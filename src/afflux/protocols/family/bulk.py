@@ -24,9 +24,9 @@ _DATA, _METADATA = attrgetter("data"), attrgetter("metadata")
 
 
 def frames_of(
-    layout: Layout, mtu: int, stream: int, role: Role, items: Sequence[PayloadLike]
+    layout: Layout, mtu: int, stream: int, role: Role, items: Sequence[PayloadLike], *, ends: bool = False
 ) -> Iterator[tuple[bytes, int]] | None:
-    """Return the frames of items: chunks, each with its number of frames.
+    """Return the frames of items: chunks, each with its number of frames. With ``ends`` the last item completes.
 
     None unless all items are small, all of them are bytes or all payloads, and all have metadata or none has.
     """
@@ -49,13 +49,20 @@ def frames_of(
     if largest > min(COPY_BELOW, mtu):
         return None
     word = role.item | layout.metadata if marks else role.item
-    first, second = (stream, word) if layout.id_first else (word, stream)
-    tail: bytes = layout.header.pack(0, 0, first, second)[layout.prefix :] + role.extra
+    tail = _tail(layout, stream, word, role.extra)
+    last = _tail(layout, stream, word | layout.complete, role.extra) if ends else tail
     lengths = list(map(numbers(layout.prefix, own - layout.own).__getitem__, sizes))
     parts: list[Any] = [lengths, datas]
     if marks:
         parts[1:1] = list(map(numbers(layout.metadata_size, layout.metadata_counts).__getitem__, counts)), marks
-    return _chunks(parts, tail, 1 + CHUNK // largest)
+    return _chunks(parts, tail, last, 1 + CHUNK // largest)
+
+
+def _tail(layout: Layout, stream: int, word: int, extra: bytes) -> bytes:
+    """Return the header of a frame without its length."""
+    first, second = (stream, word) if layout.id_first else (word, stream)
+    header: bytes = layout.header.pack(0, 0, first, second)
+    return header[layout.prefix :] + extra
 
 
 def queue_each(outbound: Outbound, stream: int, role: Role, payloads: Sequence[PayloadLike], last: int) -> None:
@@ -93,12 +100,15 @@ def queue_each(outbound: Outbound, stream: int, role: Role, payloads: Sequence[P
         outbound.put(stream, b"".join(chunks), frames)
 
 
-def _chunks(parts: list[list[bytes]], tail: bytes, together: int) -> Iterator[tuple[bytes, int]]:
-    """Join the parts of frames, and ``tail`` after the first part of each, ``together`` frames at a time."""
+def _chunks(parts: list[list[bytes]], tail: bytes, last: bytes, together: int) -> Iterator[tuple[bytes, int]]:
+    """Join the parts of frames, ``together`` frames at a time. ``tail`` follows the first part of each frame; ``last``
+    that of the last frame."""
     step, whole = len(parts) + 1, len(parts[0])
     for begin in range(0, whole, together):
         count = min(together, whole - begin)
         pieces = [tail] * (step * count)
+        if begin + count == whole:
+            pieces[1 - step] = last
         for place, part in enumerate(parts):
             pieces[place + (place > 0) :: step] = part if count == whole else part[begin : begin + count]
         yield b"".join(pieces), count

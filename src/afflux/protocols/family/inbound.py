@@ -3,7 +3,8 @@
 Theory of operation. One read is one pass: whole frames are processed in place, and the tail is stored once. Items
 within credit bypass the tables (there the same step is ITEM/DELIVER), because they are the bulk of all traffic: a run
 of them is one event. Whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN) bypass the tables
-too, and a run of them is also one event. Everything else is decoded and passes through the tables.
+too, and a run of them is also one event. So does the last item of a stream (ITEM_LAST/COMPLETE_IN), in one event with
+the items before it (short.py). Everything else is decoded and passes through the tables.
 
 A length is checked as soon as it has arrived (FR-01, FR-02); nothing is allocated for it before.
 """
@@ -21,6 +22,7 @@ from afflux.core.events import Block, Items
 from afflux.core.limits import oversize
 from afflux.core.payload import Payload, Plain, Run
 from afflux.protocols.family.marked import take_marked
+from afflux.protocols.family.short import end_of_last, end_with, take_last
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
@@ -136,8 +138,8 @@ class Inbound:
         self._counted = 0
         layout, live = self._streams.member.layout, self._streams.live
         unpack, header_size, own, least, id_first = layout.parsing
-        items, answers, requests, marked = self._words
-        metadata = layout.metadata
+        items, answers, requests, marked, ends = self._words
+        metadata, complete = layout.metadata, layout.complete
         limit, plain, runs = self._limit, self._plain, self.runs
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
@@ -162,6 +164,11 @@ class Inbound:
                 if word in answers and (stream := live.get(id)) is not None and stream.answering:
                     position = self._take_answers(block, position, end)
                     continue
+                if word in ends and (stream := live.get(id)) is not None and stream.hot == word ^ complete:
+                    after = take_last(self._streams, stream, block, position, end, plain)
+                    if after > position:
+                        position = after
+                        continue
                 if word in requests and (after := self._take_requests(block, position, end)) > position:
                     position = after
                     continue
@@ -223,9 +230,15 @@ class Inbound:
             if len(datas) == LONG:
                 position = add_more(streams, stream, datas, block, start, position, end, limit)
                 break
+        owed = stream.to_receive.available - len(datas)
+        if stop := end_of_last(streams, stream, owed, block, position, end, limit):
+            append(block[position + header_size : stop])
+            position = stop
         streams.took(stream, len(datas), position - start - header_size * len(datas))
         found = Plain(datas) if len(datas) > LONG else list(map(Payload, datas))
-        streams.current.events.append(Items(id, found))
+        streams.current.events.append(Items(id, found, stop > 0))
+        if stop:
+            end_with(streams, stream)
         return position
 
     def _take_columns(self, stream: Stream, block: bytes, position: int, end: int) -> int:

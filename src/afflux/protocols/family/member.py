@@ -177,18 +177,22 @@ class Member:
     "The code of the ERROR that announces the end of a connection; None if the protocol has none."
     bare_ends: bool = False
     "On the wire, a completing item without content is identical to the completion alone."
+    plain_ends: bool = True
+    "A completing frame with data is an item; False where a bare completion may have stray bytes."
     verbs: dict[Any, Opening] = field(init=False)
     "The requests, by frame class."
-    words: tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...]] = field(init=False)
+    words: _Words = field(init=False)
     """The words of the frames that may take a short path: items, answers, requests without and with metadata, items
-    with metadata."""
+    with metadata, items that complete."""
 
     def __post_init__(self) -> None:
         layout = self.layout
         self.verbs = {opening.frame: opening for opening in self.openings.values()}
         items = tuple({self.requester.takes, self.responder.takes})
         marked = tuple(word | layout.metadata for word in items)
-        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata), marked)
+        ends = tuple(word | layout.complete for word in items) if self.plain_ends else ()
+        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata), marked, ends)
 
 
 _Table = Table[ConnectionState, ConnectionInput, ConnectionAction]
+_Words = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, ...]]

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from afflux.core.limits import Limits
-from afflux.core.payload import Payload, PayloadLike, payload_of
+from afflux.core.payload import Payload, PayloadLike
 from afflux.protocols.family.bulk import CHUNK, frames_of, queue_each
 from afflux.protocols.family.fragments import Fragments, Whole
 from afflux.protocols.family.layout import COPY_BELOW, Layout
@@ -133,15 +133,14 @@ class Outbound:
         prelude = self.layout.prelude
         if prelude is not None and prelude.queue(self, stream, role, payloads, last):
             return
-        alike = payloads if last < 0 else payloads[:last]
-        frames = frames_of(self.layout, self.mtu, stream, role, alike) if len(alike) >= _MANY else None
+        frames = None
+        if len(payloads) >= _MANY:
+            frames = frames_of(self.layout, self.mtu, stream, role, payloads, ends=last >= 0)
         if frames is None:
             queue_each(self, stream, role, payloads, last)
             return
         for chunk, count in frames:
             self.put(stream, chunk, count)
-        if last >= 0:
-            self.item(stream, role, payload_of(payloads[last]), True)
 
     def _batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
         """Queue one payload for each of several streams that have nothing queued."""

@@ -1,8 +1,9 @@
 """Manage the table of one connection's streams: the live ones, their credit, and the delivered payloads.
 
 Theory of operation. A frame (arrivals.py) or a call of the application (engine.py) is first classified as one input of
-a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only three paths
-bypass the tables, all in inbound.py: an item within credit, a whole request, and its one answer.
+a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only four paths
+bypass the tables, all from inbound.py: an item within credit, the last item of a stream, a whole request, and its one
+answer.
 
 Credit. ``to_receive`` of a stream counts the items that the peer may still send, ``to_send`` those of this side; both
 are exact (R-26, R-27).

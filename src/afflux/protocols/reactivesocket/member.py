@@ -241,6 +241,14 @@ def _openings(dialect: Dialect, channel: tuple[int, bytes]) -> dict[str, Opening
     }
 
 
+_ON_ZERO: Final = {  # on another stream they are ignored (R-26, R-36, D-6)
+    frames.Setup: _I.SETUP,
+    frames.Lease: _I.LEASE,
+    frames.Keepalive: _I.KEEPALIVE,
+    frames.MetadataPush: _I.METADATA_PUSH,
+}
+
+
 @lru_cache(maxsize=64)
 def member_of(dialect: Dialect) -> Member:
     """Describe ReactiveSocket, for peers of one dialect."""
@@ -266,12 +274,7 @@ def member_of(dialect: Dialect) -> Member:
             frames.Cancel: _I.STREAM_FRAME,
             frames.Response: _I.STREAM_FRAME,
         },
-        on_zero={  # on another stream they are ignored (R-26, R-36, D-6)
-            frames.Setup: _I.SETUP,
-            frames.Lease: _I.LEASE,
-            frames.Keepalive: _I.KEEPALIVE,
-            frames.MetadataPush: _I.METADATA_PUSH,
-        },
+        on_zero=_ON_ZERO,
         on_stream={
             frames.Response: _on_response,
             frames.RequestChannel: _on_channel,
@@ -282,5 +285,6 @@ def member_of(dialect: Dialect) -> Member:
         actions={**ACTIONS, ConnectionAction.PUSH: _on_push},
         first_codes={frames.Setup.TYPE: Code.REJECTED_SETUP},
         bare_ends=True,
+        plain_ends=not dialect.java_compat,  # I-1
         quirks=_Quirks(dialect),
     )

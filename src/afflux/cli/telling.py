@@ -1,0 +1,35 @@
+"""Print lines on stderr: wrapped to the width of a terminal, and cut if they are very long."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from textwrap import wrap
+from typing import Final
+
+__all__ = ["tell"]
+
+_LONGEST: Final = 2_000
+"Characters of a line at most: more than a screen of 80 × 24."
+
+
+def tell(text: str) -> None:
+    """Print a text on stderr. On a terminal its lines are wrapped between words."""
+    lines = [_cut(line) for line in text.split("\n")]
+    if sys.stderr.isatty():
+        width = max(20, shutil.get_terminal_size().columns)
+        lines = [part for line in lines for part in _wrapped(line, width)]
+    sys.stderr.write("\n".join(lines) + "\n")  # typer.echo would write UTF-8 to a terminal that has ASCII only
+    sys.stderr.flush()
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return wrap(line, width, subsequent_indent="    ", break_on_hyphens=False) or [""]
+
+
+def _cut(line: str) -> str:
+    """Return a line without its middle if it is too long: the end says what to do."""
+    if len(line) <= _LONGEST:
+        return line
+    half = _LONGEST // 2
+    return f"{line[:half]} … {len(line) - 2 * half:,} characters omitted … {line[-half:]}"

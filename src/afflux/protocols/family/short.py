@@ -1,0 +1,60 @@
+"""End the inbound half of a stream with its last item, without the tables: a short path of inbound.py.
+
+A short stream is then one event: a run of items and the end. The step is the one that the tables have for it
+(ITEM_LAST/COMPLETE_IN). Items with metadata, fragments and ends without an item pass through the tables.
+"""
+
+from __future__ import annotations
+
+from afflux.core.events import Items
+from afflux.core.payload import Payload
+from afflux.protocols.family.states import StreamAction, StreamInput
+from afflux.protocols.family.stream import Stream
+from afflux.protocols.family.streams import Streams
+
+__all__ = ["end_of_last", "end_with", "take_last"]
+
+# Enum members are slow to look up.
+_ITEM_LAST, _COMPLETE_IN = StreamInput.ITEM_LAST, StreamAction.COMPLETE_IN
+
+
+def end_of_last(streams: Streams, stream: Stream, owed: int, block: bytes, position: int, end: int, limit: int) -> int:
+    """Return where the frame at ``position`` ends if it is whole, has the last item of the stream, and may take the
+    short path; otherwise 0.
+
+    ``owed`` is the credit of the peer before it. ``limit`` is the longest frame of a short path.
+    """
+    member = streams.member
+    layout = member.layout
+    unpack, header_size, own, least, id_first = layout.parsing
+    if owed <= 0 or end - position < header_size or not member.plain_ends:
+        return 0
+    high, low, id, word = unpack(block, position)
+    if not id_first:
+        id, word = word, id
+    if id != stream.id or word != stream.role.takes | layout.complete:
+        return 0
+    length = high << 16 | low
+    stop: int = position + own + length
+    if stop > end or length > limit or length < least or (member.bare_ends and length == least):
+        return 0
+    return stop if stream.role.steps[stream.state][_ITEM_LAST].action is _COMPLETE_IN else 0
+
+
+def end_with(streams: Streams, stream: Stream) -> None:
+    """Apply ITEM_LAST to a stream whose last item is counted already."""
+    stream.state = stream.role.steps[stream.state][_ITEM_LAST].next
+    streams.settle(stream)
+
+
+def take_last(streams: Streams, stream: Stream, block: bytes, position: int, end: int, limit: int) -> int:
+    """Deliver the last item of a stream; return where it ends, which is where it starts if it must go through the
+    tables."""
+    stop = end_of_last(streams, stream, stream.to_receive.available, block, position, end, limit)
+    if not stop:
+        return position
+    data = block[position + streams.member.layout.size : stop]
+    streams.took(stream, 1, len(data))
+    streams.current.events.append(Items(stream.id, [Payload(data)], True))
+    end_with(streams, stream)
+    return stop
