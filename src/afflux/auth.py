@@ -23,6 +23,7 @@ import hmac
 import os
 import re
 import secrets
+import shlex
 import stat
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -464,7 +465,8 @@ def _check_mode(path: str | os.PathLike[str], status: os.stat_result) -> None:
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and exposed:
         mode = stat.S_IMODE(status.st_mode)
         name = os.fspath(path)
-        raise AuthFileError(f"{name}: other users may access it (mode {mode:04o}); run: chmod 600 {name}")
+        remedy = shlex.join(["chmod", "600", name])
+        raise AuthFileError(f"{name}: other users may access it (mode {mode:04o}); run: {remedy}")
 
 
 def _parsed(line: str, place: str) -> Simple | Bearer:

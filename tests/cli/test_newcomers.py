@@ -134,6 +134,26 @@ def test_a_file_that_is_gone_is_one_line(tmp_path: Path) -> None:
     assert (code, errors) == (0, f"afflux: --file: cannot read {str(path)!r}: No such file or directory\n")
 
 
+def test_prose_is_wrapped_on_a_terminal() -> None:
+    with Server("--demo") as server:
+        words = ["request", server.uri, "-r", "echo", "-d", '{"first": 1, "second": 2}']
+        with Terminal([*words, "-o", "table", "--columns", "nope,none,nil"], columns=60) as terminal:
+            _, shown = terminal.end()
+    begin, *others = shown[shown.index("afflux: --columns: no item has ") :].splitlines()
+    assert others and all(line.startswith("    ") for line in others)
+    assert max(map(len, [begin, *others])) <= 60
+
+
+def test_a_command_in_an_error_is_not_broken(tmp_path: Path) -> None:
+    name = str(tmp_path / "credentials of a user")
+    Path(name).write_text("bearer token")
+    Path(name).chmod(0o644)
+    with Terminal(["request", "tcp://127.0.0.1:1", "--auth-file", name], columns=60) as terminal:
+        code, shown = terminal.end()
+    assert code == 2
+    assert f"run: chmod 600 '{name}'" in shown
+
+
 def test_a_long_error_is_cut() -> None:
     long = "x" * 50_000
     with Terminal(["request", "tcp://127.0.0.1:1", "-o", long], columns=60) as terminal:

@@ -14,10 +14,9 @@ from afflux.spark.logfile import LogFile
 
 PROGRAM = """
 import os, subprocess, sys, threading
-from afflux.core.errors import Error, Invalid
+from afflux.core.errors import Error
+from afflux.spark.declaring import OptionError
 from afflux.spark.logfile import LogFile
-
-class Mistake(Invalid, ValueError): pass
 
 def noise():
     print("python's stdout")
@@ -57,8 +56,9 @@ def test_a_success_leaves_only_the_own_lines(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failure_tells_the_file_which_has_everything(tmp_path: Path) -> None:
-    out, errors = ran("raise Error('x')", tmp_path)
+@pytest.mark.parametrize("do", ["raise Error('x')", "raise ValueError('no mistake of the user')"])
+def test_a_failure_tells_the_file_which_has_everything(do: str, tmp_path: Path) -> None:
+    out, errors = ran(do, tmp_path)
     (log,) = tmp_path.iterdir()
     assert errors == "progress\nafter\n"
     assert out == [f"failed: Spark's log: {log} ({log.stat().st_size:,} bytes)", "True"]
@@ -67,7 +67,7 @@ def test_a_failure_tells_the_file_which_has_everything(tmp_path: Path) -> None:
         assert f"{line}\n" in text
 
 
-@pytest.mark.parametrize("do", ["raise Mistake('x')", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize("do", ["raise OptionError('x')", "raise KeyboardInterrupt"])
 def test_a_mistake_or_an_interruption_leaves_no_file(do: str, tmp_path: Path) -> None:
     assert ran(do, tmp_path) == (["failed:", "False"], "progress\nafter\n")
 

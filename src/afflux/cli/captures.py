@@ -196,4 +196,4 @@ def _summary(decoder: Decoder) -> None:
     if not decoder.capture.secrets and any(one.startswith("encrypted") for one in decoder.tally):
         parts.append("--keylog FILE decrypts TLS, with the file that SSLKEYLOGFILE names")
     for part in parts:
-        tell(f"afflux: {part}")
+        tell(f"afflux: {part}", wrapped=True)

@@ -198,7 +198,7 @@ def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: 
     for one in found.connections:
         if one.lacks:
             results.append({"conn": one.conn, "protocol": one.protocol, "undecided": one.lacks, "error": None})
-            tell(escaped(f"afflux: connection {one.conn} is undecided: {one.lacks}"))
+            tell(escaped(f"afflux: connection {one.conn} is undecided: {one.lacks}"), wrapped=True)
             continue
         report = _report(types, one.protocol, one.sides, channel)
         if report.broken is not None:
@@ -252,7 +252,7 @@ def _break(broken: Break) -> dict[str, Any]:
     where = f"{kind} {record['dir']} at offset {record['offset']}, stream {record['stream']}"
     if record["conn"]:
         where += f", connection {record['conn']}" + (f", {record['ts']}" if record["ts"] else "")
-    tell(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"))
+    tell(escaped(f"afflux: {where} breaks {broken.channel or 'the protocol'}: {reason}"), wrapped=True)
     error = {"rule": "SI-25", "reason": reason, "channel": broken.channel, "state": broken.state}
     return {**record, "error": error | {"expected": broken.expected, "seen": broken.seen}}
 

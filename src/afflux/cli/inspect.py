@@ -171,7 +171,7 @@ def _finish(rows: Rows, strict: bool) -> None:
     if rows.disordered:
         from afflux.capture.order import warning
 
-        tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}")
+        tell(f"afflux: warning: {warning(rows.disordered, *rows.late)}", wrapped=True)
     for name, text in rows.damaged.items():
         tell(f"afflux: {name}: {text}")
     if rows.damaged:

@@ -210,7 +210,10 @@ class _Absent:
     def report(self) -> None:
         """Report the rest, if there were items."""
         if self._names and self._first:
-            tell(f"afflux: --columns: no item has {', '.join(self._names)}; the first has {', '.join(self._first)}")
+            tell(
+                f"afflux: --columns: no item has {', '.join(self._names)}; the first has {', '.join(self._first)}",
+                wrapped=True,
+            )
 
 
 def _row(payload: Payload) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from afflux.core.errors import Error
 from afflux.spark.losses import ACCEPTED
 
 __all__ = ["KEPT", "LogFile"]
@@ -72,8 +73,7 @@ class LogFile:
             os.dup2(saved, stream)
             os.close(saved)
         self._terminal = None
-        failed = isinstance(error, Exception) and not isinstance(error, ValueError)  # which is a mistake of the user
-        if error is not None and failed and self._size():
+        if isinstance(error, Exception) and not _is_mistake(error) and self._size():
             error.add_note(f"Spark's log: {self.path} ({self._size():,} bytes)")
         elif error is None and self._has_warnings():
             self.say(f"warnings are in Spark's log: {self.path} ({self._size():,} bytes)")
@@ -119,6 +119,11 @@ class LogFile:
         with suppress(OSError), self.path.open(encoding="utf-8", errors="replace") as file:
             return any(kept in line for line in file for kept in KEPT)
         return False
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Return whether an error says what the user has to change: afflux's own errors of values do."""
+    return isinstance(error, Error) and isinstance(error, ValueError)
 
 
 def _descriptor(stream: Any) -> bool:
