@@ -172,6 +172,7 @@ WRONG = [
     (INT, "c70000", "int: an extension (R-32)"),
     (INT, "ca3fc00000", "int: a float (R-32)"),
     (INT, "cf8000000000000000", "int: 9223372036854775808, which is out of range (R-32)"),
+    (FLOAT, "cb4800000000000000", "float: 6.80564733841877e+38, which is out of range (R-32)"),
     (UINT, "ff", "uint: -1, which is out of range (R-32)"),
     (UINT, "d3ffffffffffffffff", "uint: -1, which is out of range (R-32)"),
     (BOOL, "01", "bool: an integer (R-32)"),

@@ -105,7 +105,9 @@ def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str) -> No
 @pytest.mark.parametrize("parse", [Options.parse, SinkOptions.parse])
 def test_a_route_that_fits_in_no_request_is_refused(parse: Callable[[dict[str, str]], object]) -> None:
     parse(URI | {"route": "é" * 127 + "x"})
-    with pytest.raises(OptionError, match=r"option route has 256 bytes of UTF-8; a route has at most 255 \(R-56\)"):
+    with pytest.raises(
+        OptionError, match=r"option route has 256 bytes of UTF-8; a route has at most 255 \(RSocket R-56\)"
+    ):
         parse(URI | {"route": "é" * 128})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -202,16 +203,21 @@ class _SizeChecked(AsyncIterator[Payload]):
 
     async def __anext__(self) -> Payload:
         item: Payload = await self._items.__anext__()
-        self._check_size(item)
+        if not self._fits(item):
+            raise self._too_large()
         return item
 
     async def batches(self) -> AsyncIterator[list[Payload]]:
         """Yield the batches of the items."""
         async for batch in self._items.batches():
-            for item in batch:
-                self._check_size(item)
-            yield batch
+            fitting = list(takewhile(self._fits, batch))
+            if fitting:
+                yield fitting
+            if len(fitting) < len(batch):
+                raise self._too_large()
 
-    def _check_size(self, item: Payload) -> None:
-        if len(item) > self._most:
-            raise Canceled(f'{self._route}: the item is too large (limit "payload_bytes")', rule="payload_bytes")
+    def _fits(self, item: Payload) -> bool:
+        return len(item) <= self._most
+
+    def _too_large(self) -> Canceled:
+        return Canceled(f'{self._route}: the item is too large (limit "payload_bytes")', rule="payload_bytes")

@@ -24,6 +24,7 @@ Pack = Callable[[Any, int], bytes]
 "Encode a value at a depth."
 Read = Callable[["_Reader"], Any]
 "Decode the next value."
+_FLOAT_END: Final = float((1 << 128) - (1 << 103))  # the least number that is rounded beyond 32 bits
 
 
 class ValueMismatch(Exception):  # noqa: N818 -- not an error until blame is known
@@ -250,7 +251,7 @@ def _integers(basic: Basic) -> tuple[Pack, Read]:
 
 
 def _floats(basic: Basic) -> tuple[Pack, Read]:
-    """Both float formats are read (I-2)."""
+    """Both float formats are read (I-2); a ``float`` refuses what it could not write."""
     words = basic.value
     form, mark = (">Bf", 0xCA) if basic is Basic.FLOAT else (">Bd", 0xCB)
 
@@ -264,11 +265,13 @@ def _floats(basic: Basic) -> tuple[Pack, Read]:
 
     def read(reader: _Reader) -> float:
         head = reader.head(words)
-        if head == 0xCA:
-            return float(struct.unpack(">f", reader.take(4, words))[0])
-        if head == 0xCB:
-            return float(struct.unpack(">d", reader.take(8, words))[0])
-        raise ValueMismatch(words, form_of(head))
+        if head not in (0xCA, 0xCB):
+            raise ValueMismatch(words, form_of(head))
+        size, code = (4, ">f") if head == 0xCA else (8, ">d")
+        value = float(struct.unpack(code, reader.take(size, words))[0])
+        if head > mark and _FLOAT_END <= abs(value) < float("inf"):
+            raise ValueMismatch(words, f"{value}, which is out of range")
+        return value
 
     return pack, read
 

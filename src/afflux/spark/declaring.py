@@ -97,7 +97,9 @@ def parse_route(name: str, value: str) -> str:
     """Return a route that fits in a request. Raises OptionError."""
     size = len(value.encode("utf-8", "surrogatepass"))
     if size > _ROUTE_BYTES:
-        raise OptionError(f"option {name} has {size:,} bytes of UTF-8; a route has at most {_ROUTE_BYTES} (R-56)")
+        raise OptionError(
+            f"option {name} has {size:,} bytes of UTF-8; a route has at most {_ROUTE_BYTES} (RSocket R-56)"
+        )
     return value
 
 
