@@ -94,12 +94,14 @@ class Streams:
 
     def prepare(self) -> None:
         """Connect, and ask for JetStream."""
-        self.link.run(self.link.patiently(lambda: self.link.api("INFO")))
+        link = self.link
+        link.run(link.patiently(lambda: link.api("INFO")))
 
     def names(self) -> set[str]:
         """Return the names of the streams."""
         prefix, suffix = f"{self.address.stream}-", "-reader"
-        found = self.link.run(self.link.patiently(lambda: _names(self.link)))
+        link = self.link
+        found = link.run(link.patiently(lambda: _names(link)))
         own = {name.removeprefix(prefix) for name in found if name.startswith(prefix) and not name.endswith(suffix)}
         return own | ({"0"} if self.address.stream in found else set())
 
@@ -122,8 +124,9 @@ class Streams:
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
-            if self._link is not None:
-                self._link.close()
+            link = self._link
+        if link is not None:
+            link.close()  # waits for the thread of the link
 
 
 async def _names(link: Link) -> set[str]:
