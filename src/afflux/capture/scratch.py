@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from uuid import uuid4
 
 __all__ = ["moved", "nearest", "probe", "replace_directory", "scratch", "sweep"]
@@ -28,14 +28,24 @@ _AT_FDCWD: Final = -100
 def scratch(parent: Path, prefix: str) -> Iterator[Path]:
     """Make a directory in ``parent`` whose name begins with ``prefix``, and remove it at the end if it is still there.
     Raises OSError."""
-    path = parent / f"{prefix}{uuid4().hex[:12]}"
-    path.mkdir()
+    path, lock = _locked(parent, prefix)
     try:
-        with (path / _LOCK).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield path
+        yield path
     finally:
+        lock.close()
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _locked(parent: Path, prefix: str) -> tuple[Path, BinaryIO]:
+    """Return a new directory, and the file whose lock keeps ``sweep`` from removing it."""
+    while True:
+        path = parent / f"{prefix}{uuid4().hex[:12]}"
+        path.mkdir()
+        lock = (path / _LOCK).open("wb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (path / _LOCK).exists():
+            return path, lock
+        lock.close()  # it was swept before it was locked
 
 
 def nearest(path: Path) -> Path:
