@@ -1,4 +1,4 @@
-"""afflux relay as a process while its remote, another process, is away: killed, or silent behind a link that is open."""
+"""afflux relay as a process while its remote is away: killed, or silent behind an open link."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ class Watched(Relay):
             return Process(self._words, stdout=PIPE, stderr=far, text=True)
         finally:
             os.close(far)
+
+    def __enter__(self) -> Watched:
+        super().__enter__()
+        return self
 
     def until(self, pattern: str, times: int = 1) -> list[str]:
         """Read until a pattern was shown several times since the last call; return what it has found."""

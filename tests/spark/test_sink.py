@@ -20,7 +20,7 @@ import pytest
 
 import afflux
 from afflux.protocols.rsocket.staging import Key, staging_of
-from tests.spark.conftest import HERE, beside
+from tests.spark.conftest import HERE, Link, beside
 from tests.spark.querying import query
 
 pytest.importorskip("pyspark")
@@ -348,6 +348,27 @@ def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None
     assert Counter(rows(receiving.directory)) == wanted(5000)
 
 
+def test_a_receiver_whose_machine_has_crashed_refuses_the_commit(spark: Any, receiving: Receiving) -> None:
+    """The batch has failed then. It appears once when it is written again."""
+
+    def crash() -> None:
+        receiving.until("committing")
+        receiving.kill()
+        for path in receiving.directory.glob("_afflux/staging/*/*/*/*"):
+            os.truncate(path, path.stat().st_size // 2)  # the system had not written it
+        receiving.start()
+
+    def lose() -> None:
+        with meanwhile(crash):
+            write(raw(numbers(spark, 5000)), receiving.uri, writeId="tuesday")
+
+    receiving.stop_at("committing")
+    assert "refused to commit batch 0: partition 0 of batch 0" in said(lose)
+    assert rows(receiving.directory) == []
+    write(raw(numbers(spark, 5000)), receiving.uri, writeId="tuesday")
+    assert Counter(rows(receiving.directory)) == wanted(5000)
+
+
 # -- other peers ---------------------------------------------------------------------------------------------------
 
 
@@ -357,6 +378,7 @@ class Other:
     def __init__(self) -> None:
         self.mode = "takes"
         self.seen: list[afflux.Payload] = []
+        self.cut: Callable[[], None] = lambda: None
         self.open = self.most = 0
         self.by_key: Counter[bytes] = Counter()
 
@@ -367,6 +389,11 @@ class Other:
             raise afflux.Rejected("no rows today")
         async for item in items:
             self.seen.append(item)
+            if self.mode == "slow":
+                await asyncio.sleep(0.1)
+            if self.mode == "closes" and len(self.seen) == 5:
+                self.cut()
+                await asyncio.Event().wait()
             if self.mode == "fails once" and len(self.seen) == 5:
                 self.mode = "takes"
                 raise afflux.ApplicationError(message="the disk is on fire")
@@ -453,6 +480,30 @@ def test_a_peer_that_does_not_take_rows(other: tuple[Other, str], delivery: str,
     handler, uri = other
     handler.mode = mode
     assert f"{uri} {why}" in said(lambda: a_task(uri, delivery=delivery, writeTimeoutMs="300"))
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_peer_that_closes_the_connection(other: tuple[Other, str], reset: bool) -> None:
+    """SP-17."""
+    handler, uri = other
+    link = Link(uri)
+
+    def cut() -> None:
+        link.do(lambda: link.proxy.cut(reset=reset))
+
+    handler.mode, handler.cut = "closes", lambda: threading.Thread(target=cut).start()
+    text = said(lambda: a_task(link.uri, **AT_LEAST))
+    assert f"{link.uri} lost the connection: " in text
+    assert len(handler.seen) < 20
+    link.close()
+
+
+def test_a_slow_peer_makes_progress_and_is_waited_for(other: tuple[Other, str]) -> None:
+    """SP-17: all rows together need longer than the time limit."""
+    handler, uri = other
+    handler.mode = "slow"
+    a_task(uri, **AT_LEAST, writeTimeoutMs="1500")
+    assert len(handler.seen) == 20
 
 
 def test_a_peer_that_does_not_stage(other: tuple[Other, str]) -> None:
