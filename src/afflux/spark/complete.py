@@ -2,8 +2,8 @@
 
 1. A name is ``part-<partition>-<attempt>-<rows>-<checksum>-<columns>.parquet``. ``checksum`` is the CRC-32 of the file.
    ``columns`` is the fingerprint of the schema (schemas.py), so that parts are compared without opening them.
-2. A part is not synced when it is complete. The commit syncs all parts of its batch in one pass: the system has written
-   most of them by then, and the file system combines the rest.
+2. A part is not synced when it is complete: the system only begins to write it. The commit syncs all parts of its batch
+   in one pass. Most are on the disk by then, and the file system combines the rest.
 3. If the machine crashes before the commit, a file may have its name, but not its bytes. So a receiver compares the
    parts that it finds when it starts with their checksums, before it commits them. It need not check its own.
 
@@ -13,6 +13,7 @@ Earlier versions synced each part, and their names have no checksum.
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,9 @@ from pathlib import Path
 
 from afflux.protocols.rsocket.staging import Part
 
-__all__ = ["checksum", "is_whole", "mark_in", "name_of", "stem", "stem_in", "sync_files"]
+__all__ = ["begin_to_write", "checksum", "is_whole", "mark_in", "name_of", "stem", "stem_in", "sync_files"]
 
-_READ_BYTES = 0x10_0000
+_READ_BYTES = 0x1_0000
 _THREADS = 8
 "Files that are synced concurrently: the file system combines their entries in its journal."
 _STEM = 4
@@ -58,6 +59,16 @@ def checksum(path: Path) -> int:
         while data := file.read(_READ_BYTES):
             crc = zlib.crc32(data, crc)
     return crc
+
+
+def begin_to_write(path: Path) -> None:
+    """Let the system write a file to the disk soon, without waiting, where it takes such advice."""
+    if sys.platform == "linux":
+        handle = os.open(path, os.O_RDWR)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
 
 
 def is_whole(path: Path) -> bool:

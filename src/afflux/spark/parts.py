@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from afflux.core.errors import Invalid
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.staging import Stage, Staged
-from afflux.spark.complete import checksum
+from afflux.spark.complete import begin_to_write, checksum
 from afflux.spark.ipc import MALFORMED, read_stream
 from afflux.spark.schemas import mismatch, plain
 
@@ -92,6 +92,7 @@ class PartWriter:
             self._close()
             self._reserve(self.path.stat().st_size)
             self.checksum = checksum(self.path)
+            begin_to_write(self.path)
             staged = self._owner.complete(self, self._schema)
             self._over = True
             return staged
