@@ -55,6 +55,7 @@ async def everything(uri: str, shards: int) -> list[list[bytes | Gap]]:
 
 @pytest.mark.parametrize("options", [[], ["--key", "/k", "--shards", "3"]])
 def test_kills_lose_and_double_nothing_of_a_remote_with_a_cursor(options: Sequence[str], tmp_path: Path) -> None:
+    """SP-11."""
     rng = random.Random(20261123)
     shards = 3 if options else 1
     items = [json.dumps({"n": n, "k": n % 5}).encode() for n in range(12_000)]

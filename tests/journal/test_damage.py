@@ -174,7 +174,7 @@ def test_after_a_crash_all_is_there(tmp_path: Path) -> None:
 
 
 def test_a_cut_wal_loses_whole_commits_from_the_end_or_is_refused(tmp_path: Path) -> None:
-    """What a disk that lies about writing can do: the head goes back to a commit, never into one."""
+    """SP-09, what a disk that lies about writing can do: the head goes back to a commit, never into one."""
     path = crashed(tmp_path / "a")
     database, log = path.read_bytes(), wal(path).read_bytes()
     heads = set()

@@ -1,4 +1,4 @@
-"""Twelve of the cells of `make chaos`, and the ledger finds what is wrong."""
+"""Twelve of the cells of `make chaos` (SP-03, SP-08, SP-10), and the ledger finds what is wrong."""
 
 from __future__ import annotations
 

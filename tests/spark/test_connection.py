@@ -90,6 +90,7 @@ def test_what_a_retry_can_mend(error: Exception, wanted: bool) -> None:
 
 @pytest.mark.parametrize("reset", [True, False])
 def test_a_task_goes_on_where_it_was_cut_off(link: Link, reset: bool, caplog: Any) -> None:
+    """SP-10."""
     asked_for = options(link.uri)
     span = whole(asked_for)
     left = [45_000, 30_000, 5_000]

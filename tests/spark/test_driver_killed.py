@@ -1,4 +1,4 @@
-"""What is left of three queries whose driver was killed: no row is lost, and none comes twice."""
+"""SP-03: what is left of three queries whose driver was killed. No row is lost, and none comes twice."""
 
 from __future__ import annotations
 

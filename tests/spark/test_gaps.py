@@ -1,4 +1,4 @@
-"""Gaps that a relay has recorded are data loss, not rows."""
+"""SP-12: gaps that a relay has recorded are data loss, not rows."""
 
 from __future__ import annotations
 

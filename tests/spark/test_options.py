@@ -98,6 +98,7 @@ def test_a_path_is_refused_in_words_of_its_own() -> None:
     ],
 )
 def test_a_value_that_can_not_be_is_refused_by_name(name: str, value: str) -> None:
+    """SP-22, among others."""
     with pytest.raises(OptionError, match=f"option {name}"):
         Options.parse(URI | {name: value})
 

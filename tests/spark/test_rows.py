@@ -120,6 +120,7 @@ def test_an_item_that_is_not_an_object_is_a_row_of_nulls(item: bytes) -> None:
 
 @pytest.mark.parametrize(("item", "name"), PARTIAL, ids=range(len(PARTIAL)))
 def test_a_field_that_does_not_fit_is_null(item: bytes, name: str) -> None:
+    """SP-14."""
     row = {"id": None, "name": name, "_corrupt_record": str(item, "utf-8", "replace")}
     assert decoded([b'{"id": 1}', item, b'{"id": 2}']).to_pylist()[1] == row
     assert decoded([item]).to_pylist() == [row]
@@ -175,6 +176,7 @@ def test_the_fast_way_is_the_slow_way(seed: int) -> None:
 
 
 def test_failfast_names_stream_and_offset_and_reason_of_the_first_bad_row() -> None:
+    """SP-14."""
     items = pa.array([b'{"id": 1}', b'{"id": "x"}', b"?"], pa.binary())
     with pytest.raises(
         BadRow, match=r"tcp://h:1 route 'r', offset 501: field id: 'x' is not an INT: b'{\"id\": \"x\"}'"

@@ -204,6 +204,7 @@ def test_one_query_acknowledges_each_of_its_streams(start: Start) -> None:
 
 
 def test_a_second_acknowledging_query_reads_nothing(start: Start) -> None:
+    """SP-19."""
     stream = {"a": on(3000, size=304)}
     for name in ("billing", "audit"):
         reader = start(stream, acknowledgeAs=name)
