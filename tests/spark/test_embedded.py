@@ -85,6 +85,20 @@ def test_a_stream_that_replays_is_read_exactly_over_restarts_of_the_reader(start
     assert os.stat(tmp_path / "journal").st_mode & 0o077 == 0
 
 
+def test_a_remote_that_is_away_shows_in_the_progress_and_is_continued(start: Start, tmp_path: Path) -> None:
+    given = {"route": "replayed", "requestData": asked(count=500, open=True, every_ms=2), "replays": "true"}
+    with running(tmp_path / "remote") as at:
+        reader = start(uri=at, **given)
+        end, items = plan(reader, 500)
+    while reader.reportLatestOffset()["relay"]["connected"]:
+        reader.latestOffset(end)
+    with running(tmp_path / "remote", at=at):
+        end, more = plan(reader, end["0"]["pos"] + 600, end)
+        relay = reader.reportLatestOffset()["relay"]
+    assert items + more == [item(None, number, 16) for number in range(end["0"]["pos"])]
+    assert relay["gaps"] == 0
+
+
 def test_a_live_stream_has_a_gap_after_a_restart_and_it_is_data_loss(start: Start) -> None:
     one = start(route="live")
     end, _ = plan(one, 50)
