@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.captures import KeyLog, check_whole
+from afflux.cli.captures import KeyLog, Ports, check_whole
 from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, UNDECIDED, usage
@@ -68,10 +68,7 @@ def check(
             "--protocol", metavar="NAME", help="With --against: limit, or rsocket. [default: limit for dumps]"
         ),
     ] = None,
-    ports: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port."),
-    ] = None,
+    ports: Ports = None,
     keylog: KeyLog = None,
     role: Annotated[
         Side, typer.Option("--role", help="With --against: the side that sent the first dump.")

@@ -25,6 +25,7 @@ from afflux.cli.captures import (
     Copy,
     KeyLog,
     OverlapOption,
+    Ports,
     check_whole,
     decode_as,
     decoder_of,
@@ -114,12 +115,7 @@ def decode(
         ),
     ] = AUTO,
     role: Annotated[Side, typer.Option("--role", help="Side that sent the bytes, or the first file.")] = Side.client,
-    ports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port; repeatable."
-        ),
-    ] = None,
+    ports: Ports = None,
     checksums: Annotated[
         bool, typer.Option("--checksums", help="In captures: count wrong TCP checksums. Nothing is dropped.")
     ] = False,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
-from afflux.cli.completing import protocols
+from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall, decode_as, secrets_of
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration, writable
 from afflux.cli.inspected import Summary, page
@@ -19,7 +18,7 @@ from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
 from afflux.cli.telling import tell
 from afflux.core.payload import Payload
-from afflux.protocols.registry import AUTO, PROTOCOLS, named
+from afflux.protocols.registry import AUTO, named
 
 if TYPE_CHECKING:
     from afflux.capture.report import Source
@@ -40,19 +39,9 @@ def inspect(
             help="Captures (pcap, pcapng): one or more. Or a directory of tables, of `spark decode --out`.",
         ),
     ],
-    ports: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="Protocol of a server's port; repeatable."),
-    ] = None,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            "--protocol", metavar="NAME", help=f"Only this protocol: {', '.join(PROTOCOLS)}.", autocompletion=protocols
-        ),
-    ] = AUTO,
-    stall: Annotated[
-        str, typer.Option("--stall", metavar="TIME", help="A stall: nothing flows for this long, such as 100ms or 2s.")
-    ] = _STALL,
+    ports: Ports = None,
+    protocol: OnlyProtocol = AUTO,
+    stall: Stall = _STALL,
     keylog: KeyLog = None,
     overlap: OverlapOption = Copy.first,
     where: Annotated[
