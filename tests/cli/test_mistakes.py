@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from afflux.cli import COMMANDS
+from tests.capture.writing import pcap
 from tests.cli.running import Server, here
 
 SOURCE = """
@@ -48,6 +49,7 @@ def uri() -> Iterator[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "capture.pcap").write_bytes(pcap([]))
     (tmp_path / "private").touch(mode=0o600)
     (tmp_path / "hands.py").write_text(SOURCE)
     (tmp_path / "imports.py").write_text("import nosuchmodule\n")
@@ -228,6 +230,11 @@ USAGE = {
     f"{SERVE} --demo --lease 99999999999999/1s": "invalid --lease '99999999999999/1s': a lease has 0 to 2147483647 "
     "requests and 0 to 2147483 seconds, not 99999999999999 requests and 1 seconds",
     f"{SERVE} --demo --lease {'9' * 5000}/1s": f"invalid --lease '{'9' * 64}': expected N/TIME, such as 100/1s",
+    "decode capture.pcap --framing none": "--framing and --role apply to dumps and --hex: a capture has packets, and "
+    "directions of its own",
+    "check file --role server": "--role requires --against: it is about frames, and types alone have none",
+    "check file --dual -o json": "-o and --dual exclude each other: that prints a file of its own form",
+    "inspect hands.py --top 3 -o json": "--top and -o exclude each other: rows are limited by --limit",
     "inspect folder": "FILE: folder: no capture tables; expected a directory of Parquet files for each table, such as "
     "folder/streams, as afflux spark decode --out writes them",
     "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",

@@ -139,6 +139,9 @@ def decode(
     client = role is Side.client
     given = decode_as(ports or [])
     if not as_hex and len(words) == 1 and (file := capture_of(words[0])) is not None:
+        if framing is not Framing.length or role is not Side.client:
+            file.close()
+            usage("--framing and --role apply to dumps and --hex: a capture has packets, and directions of its own")
         with file:
             options: dict[str, Any] = {"payload": selection.form, "checksums": checksums, "overlap": overlap.value}
             decoder = decoder_of(file, protocol=protocol, ports=given, secrets=secrets_of(keylog), **options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from afflux.cli import conflicts
 from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall, decode_as, secrets_of
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration, writable
@@ -32,6 +33,7 @@ _SHOWN = ("connections", "streams", "stalls", "violations")
 
 
 def inspect(
+    context: typer.Context,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -66,6 +68,7 @@ def inspect(
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
     """Inspect captures: connections, streams, stalls with their causes, and broken rules."""
+    conflicts.check(conflicts.INSPECT, conflicts.given(context))
     chosen = format_of(output, "inspect", *_OUTPUTS)
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
     least, given, entries = _least(stall), decode_as(ports or []), None if protocol == AUTO else (named(protocol),)
@@ -94,6 +97,8 @@ def inspect(
     elif chosen is None:
         if limit is not None:
             usage("--limit applies to rows, with -o; the text has --top")
+        if table:
+            usage("--table applies to rows, with -o; the text is about all of them")
         summary = Summary(files, top, absent)
         for name, batch in rows.of(_SHOWN if "connections" not in absent else (*_SHOWN, "frames")):
             summary.add(name, batch)
