@@ -10,7 +10,12 @@ from afflux.cli.app import app
 from afflux.cli.conflicts import Excludes, Requires
 from tests.cli.running import here
 
-TABLES = {"request": conflicts.REQUEST, "serve": conflicts.SERVE}
+TABLES = {
+    "request": conflicts.REQUEST,
+    "serve": conflicts.SERVE,
+    "check": conflicts.CHECK,
+    "inspect": conflicts.INSPECT,
+}
 NOWHERE = "tcp://127.0.0.1:1"
 VALUES = {
     **dict.fromkeys(("-d", "-D", "-m", "-r", "--journal", "--handler", "--file", "--sink", "--keep"), "1"),
@@ -26,12 +31,25 @@ VALUES = {
     "--journal-bytes": "2MB",
     "--workers": "2",
 }
-"Values of the options that need one."
+"Values of the options of ``request`` and ``serve`` that need one."
+VALUES_OF = {
+    "check": {
+        "--channel": "x",
+        "--protocol": "limit",
+        "-d": "1=limit",
+        "--keylog": "x",
+        "--role": "server",
+        "--emit": "python",
+        "-o": "json",
+    },
+    "inspect": {"--top": "3", "-o": "json"},
+}
 
 
-def words_of(option: str) -> list[str]:
+def words_of(command: str, option: str) -> list[str]:
     name, _, value = option.partition(" ")
-    return [name, value] if value else [name, VALUES[name]] if name in VALUES else [name]
+    values = VALUES_OF.get(command, VALUES)
+    return [name, value] if value else [name, values[name]] if name in values else [name]
 
 
 def options_of(rule: Excludes | Requires) -> tuple[str, ...]:
@@ -57,7 +75,7 @@ def test_every_rule_refuses(command: str, rule: Excludes | Requires) -> None:
     fault = rule.fault(given)
     assert fault is not None
     assert rule.why in fault
-    ran = here(command, NOWHERE, *(word for option in options for word in words_of(option)))
+    ran = here(command, NOWHERE, *(word for option in options for word in words_of(command, option)))
     assert (ran.code, ran.out) == (2, "")
     assert ran.errors.startswith("afflux: --") or ran.errors.startswith(("afflux: -", "afflux: serve requires"))
     assert ran.errors.count("\n") == 1

@@ -90,8 +90,8 @@ def test_the_report_of_tables(tmp_path: Path) -> None:
 
 def test_a_directory_without_tables_is_an_error(tmp_path: Path) -> None:
     ran = here("inspect", "--html", str(tmp_path / "out.html"), str(tmp_path))
-    assert ran.code == 1
-    assert "no capture tables" in ran.errors
+    assert ran.code == 2
+    assert ran.errors.startswith(f"afflux: FILE: {tmp_path}: no capture tables; expected a directory of Parquet files")
     assert "Traceback" not in ran.errors
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from afflux.cli import COMMANDS
+from tests.capture.writing import pcap
 from tests.cli.running import Server, here
 
 SOURCE = """
@@ -48,6 +49,7 @@ def uri() -> Iterator[str]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
+    (tmp_path / "capture.pcap").write_bytes(pcap([]))
     (tmp_path / "private").touch(mode=0o600)
     (tmp_path / "hands.py").write_text(SOURCE)
     (tmp_path / "imports.py").write_text("import nosuchmodule\n")
@@ -61,6 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 LIKE = 'an address looks like "tcp://host:port", not'
 SERVE = "serve tcp://127.0.0.1:0"
 H = f"{SERVE} --handler"
+RELAY = "relay --journal j --listen tcp://127.0.0.1:0"
 DIRECTORY = "is a file; it has to be a directory, which may be new"
 MEM = "mem://x connects ends within one program, and a command is a program of its own: use tcp:// or unix://"
 
@@ -210,6 +213,30 @@ USAGE = {
     "credit, stalls, latencies, violations",
     "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --shards 2": "--key and --shards require each other: "
     "items are distributed to N shards by the value of a key",
+    f"{RELAY} --from {{uri}} --framing nope": "invalid --framing 'nope': expected one of lines, u8, u16, u24, u32",
+    f"{RELAY} --from tcp://h:1 --framing lines": "--framing cuts sessions of bytes, which rsocket at tcp://h:1 does "
+    "not have: omit it",
+    f"{RELAY} --from jmux+tcp://h:1": "--from jmux+tcp://h:1 is a stream of bytes: choose its framing with --framing, "
+    "one of lines, u8, u16, u24, u32",
+    f"{RELAY} --from tcp://h:1 --subscribe": '--from tcp://h:1: rsocket has no "subscribe"; it has: lease, resume, '
+    "store, extensions",
+    f"{RELAY} --from tcp://h:1 --key x --shards 2": "invalid --key 'x': expected a JSON pointer, such as /carrier",
+    f"{RELAY} --from tcp://h:1 --key /x --shards 5000": "invalid --shards 5,000: the most are 1,024; raise it with "
+    "--limit partitions=…",
+    f"{RELAY} --from tcp://h:1 --from tcp://h:2 --key /x --shards 2": "--key distributes the items of one --from, not "
+    "of several",
+    "relay --from tcp://h:1 --journal j --listen jmux+tcp://127.0.0.1:0": "--listen requires a protocol with cursors, "
+    "such as RSocket at tcp://…: jmux has none",
+    f"{SERVE} --demo --lease 99999999999999/1s": "invalid --lease '99999999999999/1s': a lease has 0 to 2147483647 "
+    "requests and 0 to 2147483 seconds, not 99999999999999 requests and 1 seconds",
+    f"{SERVE} --demo --lease {'9' * 5000}/1s": f"invalid --lease '{'9' * 64}': expected N/TIME, such as 100/1s",
+    "decode capture.pcap --framing none": "--framing and --role apply to dumps and --hex: a capture has packets, and "
+    "directions of its own",
+    "check file --role server": "--role requires --against: it is about frames, and types alone have none",
+    "check file --dual -o json": "-o and --dual exclude each other: that prints a file of its own form",
+    "inspect hands.py --top 3 -o json": "--top and -o exclude each other: rows are limited by --limit",
+    "inspect folder": "FILE: folder: no capture tables; expected a directory of Parquet files for each table, such as "
+    "folder/streams, as afflux spark decode --out writes them",
     "bench {uri} --rate 0": "invalid --rate 0.0: expected 0.001 to 10,000,000 per second",
     "bench {uri} --workers 300": "invalid --workers 300: expected 1 to 256",
     "request tcp://127.0.0.1:0": "tcp://127.0.0.1:0 is for servers: port 0 gives one a free port, and a client names "

@@ -60,11 +60,12 @@ def test_an_unknown_command_gets_the_nearest_name() -> None:
     assert ran.stderr == "afflux: unknown command 'requst'; did you mean request?\n"
 
 
-def test_a_command_like_no_other_gets_the_list() -> None:
+@pytest.mark.parametrize("name", ["zzz", "nope"])
+def test_a_command_like_no_other_gets_the_list(name: str) -> None:
     named = (
         "serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark, shell, doctor"
     )
-    assert afflux("zzz").stderr == f"afflux: unknown command 'zzz'; available commands: {named}\n"
+    assert afflux(name).stderr == f"afflux: unknown command {name!r}; available commands: {named}\n"
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
+from typing import Any
 
 import pytest
 
@@ -41,15 +43,17 @@ async def test_the_socket_does_not_wait_to_fill_packets() -> None:
 async def test_the_first_address_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server:
         port = parse(server.uri).port
-        loop = asyncio.get_running_loop()
+        real = socket.getaddrinfo
 
-        async def found(*arguments: object, **keywords: object) -> list[object]:
+        def found(host: str, *arguments: Any, **keywords: Any) -> list[Any]:
+            if host != "some.host" or keywords["flags"] & socket.AI_NUMERICHOST:
+                return real(host, *arguments, **keywords)
             with socket.socket() as nobody:
                 nobody.bind(("127.0.0.1", 0))
                 dead = nobody.getsockname()
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", to) for to in (dead, ("127.0.0.1", port))]
 
-        monkeypatch.setattr(loop, "getaddrinfo", found)
+        monkeypatch.setattr(socket, "getaddrinfo", found)
         async with afflux.connect("tcp://some.host:1") as peer:
             assert (await peer.request(b"x")).data == b"x"
 
@@ -164,5 +168,6 @@ async def test_a_number_is_not_looked_up_by_a_thread(monkeypatch: pytest.MonkeyP
     """10,000 clients of one process do not wait in the queue of a few threads."""
     async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server:
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", None)
+        monkeypatch.setattr(threading, "Thread", None)
         async with afflux.connect(server.uri) as peer:
             assert (await peer.request(b"x")).data == b"x"

@@ -71,7 +71,7 @@ def _unknown(name: str) -> int:
         return _fail(f"{name} is not built yet in {version}; available commands: {', '.join(COMMANDS)}")
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    near = get_close_matches(name, COMMANDS, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"available commands: {', '.join(COMMANDS)}"
     return _fail(f"unknown command {name!r}; {hint}")
 

@@ -16,12 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from afflux.cli import tables
-from afflux.cli.completing import addresses
 from afflux.cli.exits import FAILED, INTERRUPTED, THRESHOLD, TIMEOUT, code_of, usage
 from afflux.cli.inputs import (
-    AuthFile,
-    DataMime,
-    MetadataMime,
     above_0,
     check_metadata,
     credentials,
@@ -31,6 +27,18 @@ from afflux.cli.inputs import (
 )
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
+from afflux.cli.options import (
+    AuthFile,
+    BothWays,
+    DataMime,
+    ManyItems,
+    MetadataMime,
+    NoAnswer,
+    OneAnswer,
+    Route,
+    ServerUri,
+    data_option,
+)
 from afflux.cli.output import Format, format_of, output_option
 from afflux.cli.telling import tell
 from afflux.core.errors import Error, SetupRefused
@@ -59,7 +67,7 @@ _SHOW_EVERY_S = 10.0
 
 
 def bench(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
+    uri: ServerUri,
     requests: Annotated[
         int | None, typer.Option("-n", "--requests", metavar="N", min=1, help="Stop after N requests.")
     ] = None,
@@ -85,14 +93,12 @@ def bench(
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Fail a request that has no answer after this time.")
     ] = "10s",
-    request: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
-    channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,
-    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget: no answer.")] = False,
-    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Route to call.")] = None,
-    data: Annotated[
-        str | None, typer.Option("-d", "--data", metavar="DATA", help="Request data: text, - for stdin, @FILE.")
-    ] = None,
+    request: OneAnswer = False,
+    stream: ManyItems = False,
+    channel: BothWays = False,
+    fnf: NoAnswer = False,
+    route: Route = None,
+    data: Annotated[str | None, data_option()] = None,
     size: Annotated[
         int | None,
         typer.Option("--size", metavar="BYTES", help="Size of generated request data. [default: 64]"),

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from afflux.cli.completing import protocols
 from afflux.cli.exits import FAILED, usage
 from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm
-from afflux.protocols.registry import AUTO, named, recognizable
+from afflux.protocols.registry import AUTO, PROTOCOLS, named, recognizable
 
 if TYPE_CHECKING:
     from afflux.capture import Decoder, Secrets
     from afflux.capture.reassembly import Overlap
     from afflux.core.entry import ProtocolEntry
 
-__all__ = ["MAGIC", "Copy", "KeyLog", "OverlapOption", "check_whole", "decode_as", "decoder_of", "frames", "secrets_of"]
+__all__ = [
+    *("MAGIC", "Copy", "KeyLog", "OnlyProtocol", "OverlapOption", "Ports", "Stall"),
+    *("check_whole", "decode_as", "decoder_of", "frames", "secrets_of"),
+]
 
 KeyLog = Annotated[
     str | None,
@@ -30,6 +34,26 @@ KeyLog = Annotated[
     ),
 ]
 "The option of a key log."
+
+
+Ports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port; repeatable."
+    ),
+]
+"The option of the protocols of ports, which ``decode_as`` parses."
+OnlyProtocol = Annotated[
+    str,
+    typer.Option(
+        "--protocol", metavar="NAME", help=f"Only this protocol: {', '.join(PROTOCOLS)}.", autocompletion=protocols
+    ),
+]
+"The option of a protocol that other connections are left out for."
+Stall = Annotated[
+    str, typer.Option("--stall", metavar="TIME", help="A stall: nothing flows for this long, such as 100ms or 2s.")
+]
+"The option of the least stall."
 
 
 class Copy(StrEnum):

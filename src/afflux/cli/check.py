@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.captures import KeyLog, check_whole
+from afflux.cli import conflicts
+from afflux.cli.captures import KeyLog, Ports, check_whole
 from afflux.cli.checking import Captured, connections
 from afflux.cli.decode import CHUNK, Side, capture_of, dissector_of, refuse_captures
 from afflux.cli.exits import FAILED, UNDECIDED, usage
@@ -46,6 +47,7 @@ class Shape(StrEnum):
 
 
 def check(
+    context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="FILE.lstr", help="Session types; - for stdin.")],
     dumps: Annotated[
         list[str] | None, typer.Argument(metavar="[DUMP]", help="With --against: the dump of the other side.")
@@ -68,10 +70,7 @@ def check(
             "--protocol", metavar="NAME", help="With --against: limit, or rsocket. [default: limit for dumps]"
         ),
     ] = None,
-    ports: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port."),
-    ] = None,
+    ports: Ports = None,
     keylog: KeyLog = None,
     role: Annotated[
         Side, typer.Option("--role", help="With --against: the side that sent the first dump.")
@@ -83,6 +82,7 @@ def check(
     """Check session types, or frames against them."""
     from afflux.sessions.recorded import PROTOCOLS
 
+    conflicts.check(conflicts.CHECK, conflicts.given(context))
     if (formatted or dual) + (emit is not None) + (against is not None) > 1:
         usage("--format and --dual, --emit, and --against exclude each other")
     if dumps and against is None:

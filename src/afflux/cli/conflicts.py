@@ -13,7 +13,7 @@ import typer
 
 from afflux.cli.exits import usage
 
-__all__ = ["REQUEST", "SERVE", "SOURCE", "Excludes", "Requires", "check", "given"]
+__all__ = ["CHECK", "INSPECT", "REQUEST", "SERVE", "SOURCE", "Excludes", "Requires", "check", "given"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,19 @@ SERVE: tuple[Excludes | Requires, ...] = (
     *_each("--list-routes", ("--file", "--sink"), "that server has no routes"),
 )
 "Of ``afflux serve``."
+
+
+CHECK: tuple[Excludes | Requires, ...] = (
+    *(
+        Requires(option, ("--against",), "it is about frames, and types alone have none")
+        for option in ("--channel", "--protocol", "-d", "--keylog", "--role")
+    ),
+    *_each("-o", ("--format", "--dual", "--emit"), "that prints a file of its own form"),
+)
+"Of ``afflux check``."
+
+INSPECT: tuple[Excludes | Requires, ...] = (Excludes(("--top", "-o"), "rows are limited by --limit"),)
+"Of ``afflux inspect``."
 
 
 def given(context: typer.Context) -> set[str]:

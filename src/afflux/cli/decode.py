@@ -25,6 +25,7 @@ from afflux.cli.captures import (
     Copy,
     KeyLog,
     OverlapOption,
+    Ports,
     check_whole,
     decode_as,
     decoder_of,
@@ -114,12 +115,7 @@ def decode(
         ),
     ] = AUTO,
     role: Annotated[Side, typer.Option("--role", help="Side that sent the bytes, or the first file.")] = Side.client,
-    ports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-d", "--decode-as", metavar="PORT=NAME", help="In captures: protocol of a server's port; repeatable."
-        ),
-    ] = None,
+    ports: Ports = None,
     checksums: Annotated[
         bool, typer.Option("--checksums", help="In captures: count wrong TCP checksums. Nothing is dropped.")
     ] = False,
@@ -143,6 +139,9 @@ def decode(
     client = role is Side.client
     given = decode_as(ports or [])
     if not as_hex and len(words) == 1 and (file := capture_of(words[0])) is not None:
+        if framing is not Framing.length or role is not Side.client:
+            file.close()
+            usage("--framing and --role apply to dumps and --hex: a capture has packets, and directions of its own")
         with file:
             options: dict[str, Any] = {"payload": selection.form, "checksums": checksums, "overlap": overlap.value}
             decoder = decoder_of(file, protocol=protocol, ports=given, secrets=secrets_of(keylog), **options)

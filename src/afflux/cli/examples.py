@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     ),
     "inspect": (
         "afflux inspect capture.pcapng",
-        "afflux inspect --stall 1s --top 3 -o json capture.pcapng",
+        "afflux inspect --stall 1s --limit 3 -o json capture.pcapng",
         "afflux inspect -d 7000=rsocket --table connections -o csv capture.pcapng",
     ),
     "capture": (

@@ -12,7 +12,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 import typer
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("AuthFile", "DataMime", "MetadataMime", "MetadataOption"),
     *("LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
     *("check_store", "credentials", "credit", "directory", "duration", "existing", "items", "not_itself"),
     *("new_directory", "one", "opened", "path_name", "size", "writable"),
@@ -248,22 +247,6 @@ def path_name(text: str) -> Path:
     if not text:
         raise typer.BadParameter("the name is empty")
     return Path(text)
-
-
-AuthFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--auth-file",
-        metavar="FILE",
-        parser=path_name,
-        help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-    ),
-]
-MetadataOption = Annotated[
-    str | None, typer.Option("-m", "--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
-]
-MetadataMime = Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")]
-DataMime = Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")]
 
 
 def credentials(path: Path) -> Simple | Bearer:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afflux.cli.captures import Copy, KeyLog, OverlapOption, decode_as, secrets_of
-from afflux.cli.completing import protocols
+from afflux.cli import conflicts
+from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall, decode_as, secrets_of
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration, writable
 from afflux.cli.inspected import Summary, page
@@ -19,7 +19,7 @@ from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
 from afflux.cli.telling import tell
 from afflux.core.payload import Payload
-from afflux.protocols.registry import AUTO, PROTOCOLS, named
+from afflux.protocols.registry import AUTO, named
 
 if TYPE_CHECKING:
     from afflux.capture.report import Source
@@ -33,6 +33,7 @@ _SHOWN = ("connections", "streams", "stalls", "violations")
 
 
 def inspect(
+    context: typer.Context,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -40,19 +41,9 @@ def inspect(
             help="Captures (pcap, pcapng): one or more. Or a directory of tables, of `spark decode --out`.",
         ),
     ],
-    ports: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--decode-as", metavar="PORT=NAME", help="Protocol of a server's port; repeatable."),
-    ] = None,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            "--protocol", metavar="NAME", help=f"Only this protocol: {', '.join(PROTOCOLS)}.", autocompletion=protocols
-        ),
-    ] = AUTO,
-    stall: Annotated[
-        str, typer.Option("--stall", metavar="TIME", help="A stall: nothing flows for this long, such as 100ms or 2s.")
-    ] = _STALL,
+    ports: Ports = None,
+    protocol: OnlyProtocol = AUTO,
+    stall: Stall = _STALL,
     keylog: KeyLog = None,
     overlap: OverlapOption = Copy.first,
     where: Annotated[
@@ -77,6 +68,7 @@ def inspect(
     output: Annotated[str | None, output_option(*_OUTPUTS, default="text")] = None,
 ) -> None:
     """Inspect captures: connections, streams, stalls with their causes, and broken rules."""
+    conflicts.check(conflicts.INSPECT, conflicts.given(context))
     chosen = format_of(output, "inspect", *_OUTPUTS)
     chosen = chosen or (None if sys.stdout.isatty() else Format.ndjson)
     least, given, entries = _least(stall), decode_as(ports or []), None if protocol == AUTO else (named(protocol),)
@@ -105,6 +97,8 @@ def inspect(
     elif chosen is None:
         if limit is not None:
             usage("--limit applies to rows, with -o; the text has --top")
+        if table:
+            usage("--table applies to rows, with -o; the text is about all of them")
         summary = Summary(files, top, absent)
         for name, batch in rows.of(_SHOWN if "connections" not in absent else (*_SHOWN, "frames")):
             summary.add(name, batch)

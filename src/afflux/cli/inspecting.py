@@ -55,14 +55,17 @@ def captures(files: list[str], **options: Any) -> Source:
 
 
 def directory(path: Path) -> Directory:
-    """Return the tables of a directory, with all columns.
+    """Return the tables of a directory, with all columns. Exits with a usage error if it has none.
 
     Raises:
-        CaptureError: it has none, or tables of another version.
+        CaptureError: it has tables of another version.
     """
-    from afflux.capture.report.source import Directory
+    from afflux.capture.report.source import Directory, NoTables
 
-    return Directory(path, whole=True)
+    try:
+        return Directory(path, whole=True)
+    except NoTables as error:
+        usage(f"FILE: {error.message}")
 
 
 class NothingSelected(Error):

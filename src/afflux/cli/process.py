@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "run_process", "silence"]
+__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "leave", "run_process", "silence"]
 
 INTERRUPTED = 130
 "128 + SIGINT."
@@ -36,7 +36,7 @@ def run_process(run: Callable[[], int]) -> int:
     _open_standard_streams()
     _escape_characters()
     _whole_process = True
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, leave)
     code = 0
     try:
         code = run()
@@ -63,7 +63,7 @@ def run_process(run: Callable[[], int]) -> int:
 def interruptible() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt meanwhile. No-op within a program that is more than the command, and within a
     command that handles SIGINT itself."""
-    if not _whole_process or signal.getsignal(signal.SIGINT) is not _leave:
+    if not _whole_process or signal.getsignal(signal.SIGINT) is not leave:
         yield
         return
     import logging
@@ -73,7 +73,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, leave)
 
 
 def silence() -> None:
@@ -96,7 +96,8 @@ def _no_interruption(record: logging.LogRecord) -> bool:
     return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
-def _leave(number: int, frame: object) -> None:
+def leave(number: int, frame: object) -> None:
+    """End the process at once: a handler of SIGINT."""
     _end_line()
     os._exit(INTERRUPTED)
 

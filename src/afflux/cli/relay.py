@@ -15,17 +15,20 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import AuthFile, MetadataOption, check_reach, credentials, not_itself, one, path_name
+from afflux.cli.inputs import check_cursors, check_reach, credentials, not_itself, one, path_name
 from afflux.cli.limiting import LimitOption, limits_of
+from afflux.cli.options import AuthFile, MetadataOption, Resumed, data_option
 from afflux.cli.origins import Origins, origins_of
 from afflux.cli.serve import fast_loop
 from afflux.cli.steps import session_type
 from afflux.cli.stopping import GRACE, Stopped, listen_for_signals, unless_stopped
-from afflux.cli.storing import JournalBytes, Keep, storage_of
+from afflux.cli.storing import JOURNAL, JournalBytes, Keep, storage_of
 from afflux.cli.streams import on_report_signal, report
+from afflux.core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from afflux.gateway import Relay, ShardStatus
+    from afflux.core.limits import Limits
+    from afflux.gateway import Origin, Relay, ShardStatus
     from afflux.sessions import Machine
 
 __all__ = ["relay"]
@@ -43,14 +46,7 @@ def relay(
             autocompletion=addresses,
         ),
     ],
-    journal: Annotated[
-        str,
-        typer.Option(
-            "--journal",
-            metavar="DIR|nats://HOST/STREAM",
-            help="Directory to store the items in, or a JetStream stream.",
-        ),
-    ],
+    journal: Annotated[str, JOURNAL],
     listen: ListenOption,
     journal_bytes: JournalBytes = None,
     keep: Keep = None,
@@ -76,10 +72,7 @@ def relay(
         list[str] | None,
         typer.Option("-r", "--route", metavar="ROUTE", help="Route to call; one for all --from, or one for each."),
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--data", metavar="DATA", help="Data of the request: text, - for stdin, @FILE; as --route."),
-    ] = None,
+    data: Annotated[list[str] | None, data_option("; as --route")] = None,
     metadata: MetadataOption = None,
     auth_file: AuthFile = None,
     key: Annotated[
@@ -92,7 +85,7 @@ def relay(
     replays: Annotated[
         bool, typer.Option("--replays", help="The stream always begins with its first item: skip those stored.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    resume: Resumed = False,
     origin: Origins = None,
     limit: LimitOption = None,
     moved: Annotated[bool, typer.Option("--moved", help="The stream of this journal had another address.")] = False,
@@ -102,10 +95,11 @@ def relay(
     gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
     if sum((channel or session is not None, subscribe, framing is not None)) > 1:
         usage("--channel (or --session), --subscribe and --framing exclude each other")
-    if (key is None) != (shards is None):
-        usage("--key and --shards require each other: items are distributed to N shards by the value of a key")
+    _check_framing(framing, remotes, channel or subscribe)
+    _check_key(key, shards, remotes, limits := limits_of(limit))
     if listen.startswith("auto+"):
         usage("--listen requires one protocol: readers with a cursor need tcp://… (RSocket)")
+    check_cursors(listen, "--listen")
     verb = "channel" if channel else "subscribe" if subscribe else "session" if framing else None
     calls = [
         {
@@ -123,7 +117,7 @@ def relay(
         check_reach(uri)
     for uri in remotes:
         not_itself(listen, uri, "--from")
-    storage = storage_of(journal, journal_bytes, keep or [], limits_of(limit)) or {}
+    storage = storage_of(journal, journal_bytes, keep or [], limits) or {}
     given: dict[str, Any] = {"allowed_origins": origins_of(listen, origin)}
     given |= {"listen": listen, "key": key, "shards": shards, "moved": moved, "journal": journal}
     given |= {"limits": storage["limits"], "keep": storage["keep"]}
@@ -134,6 +128,37 @@ def relay(
             stopped_by = stopped.number
     if stopped_by == signal.SIGINT:
         raise typer.Exit(INTERRUPTED)
+
+
+def _check_framing(framing: str | None, remotes: Sequence[str], other: bool) -> None:
+    """Refuse an unknown --framing, one for a remote without sessions of bytes, and none for a remote that has nothing
+    else, unless ``other`` options say how it is read."""
+    from afflux.gateway.framing import FRAMINGS
+    from afflux.transports.address import parse
+
+    names = ", ".join(FRAMINGS)
+    if framing is not None and framing not in FRAMINGS:
+        usage(f"invalid --framing {framing[:64]!r}: expected one of {names}")
+    for uri in remotes:
+        entry = parse(uri).entry
+        if framing is not None and "session" not in entry.features:
+            usage(f"--framing cuts sessions of bytes, which {entry.name} at {uri} does not have: omit it")
+        if not (framing or other or "stream" in entry.verbs or "channel" in entry.verbs):
+            usage(f"--from {uri} is a stream of bytes: choose its framing with --framing, one of {names}")
+
+
+def _check_key(key: str | None, shards: int | None, remotes: Sequence[str], limits: Limits) -> None:
+    """Refuse a --key that is no JSON pointer, or without --shards, or for several remotes, and too many --shards."""
+    if (key is None) != (shards is None):
+        usage("--key and --shards require each other: items are distributed to N shards by the value of a key")
+    if key is None or shards is None:
+        return
+    if shards > limits.partitions:
+        usage(f"invalid --shards {shards:,}: the most are {limits.partitions:,}; raise it with --limit partitions=…")
+    if len(remotes) > 1:
+        usage("--key distributes the items of one --from, not of several")
+    if not key.startswith("/"):
+        usage(f"invalid --key {key[:64]!r}: expected a JSON pointer, such as /carrier")
 
 
 def _type_of(file: Path, route: str | None) -> Machine:
@@ -171,7 +196,7 @@ async def _relay(
         origins = []
         for uri, call in zip(remotes, calls, strict=True):
             sent = b"" if call["data"] is None else await one(call["data"], "-d")
-            origins.append(afflux.Origin(uri, **{**call, "data": sent}, metadata=shared, setup=setup))
+            origins.append(_origin(uri, **{**call, "data": sent}, metadata=shared, setup=setup))
         starting = afflux.relay(origins, **given)
     except ValueError as error:
         usage(str(error))
@@ -193,6 +218,18 @@ async def _relay(
             progress.cancel()
             sys.stderr.write("\n")
         await running.close(drain=GRACE)
+
+
+def _origin(uri: str, **given: Any) -> Origin:
+    """Declare a remote stream. Exits with a usage error if the protocol does not have what it needs."""
+    from afflux.gateway import Origin
+
+    try:
+        return Origin(uri, **given)
+    except Unsupported as error:
+        if given["session"] is not None:
+            raise
+        usage(f"--from {uri}: {error.message}")
 
 
 async def _progress(running: Relay) -> None:

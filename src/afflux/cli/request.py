@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afflux.cli import answering, conflicts, inputs, retrying
-from afflux.cli.completing import addresses
+from afflux.cli import answering, conflicts, inputs, options, retrying
 from afflux.cli.exits import usage
 from afflux.cli.explaining import explain
 from afflux.cli.graph import Graph
@@ -103,23 +102,20 @@ class Asked:
 
 def request(
     context: typer.Context,
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
-    response: Annotated[bool, typer.Option("--request", help="One request, one answer. [default]")] = False,
-    stream: Annotated[bool, typer.Option("--stream", help="One request, many items.")] = False,
-    channel: Annotated[bool, typer.Option("--channel", help="Many items in both directions.")] = False,
-    fnf: Annotated[bool, typer.Option("--fnf", help="Fire and forget: no answer.")] = False,
+    uri: options.ServerUri,
+    response: options.OneAnswer = False,
+    stream: options.ManyItems = False,
+    channel: options.BothWays = False,
+    fnf: options.NoAnswer = False,
     push: Annotated[bool, typer.Option("--push", help="Push metadata (-m, or else the data).")] = False,
-    route: Annotated[str | None, typer.Option("-r", "--route", metavar="ROUTE", help="Route to call.")] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option("-d", "--data", metavar="DATA", help="Text, - for stdin, @FILE; repeatable with --channel."),
-    ] = None,
+    route: options.Route = None,
+    data: Annotated[list[str] | None, options.data_option("; repeatable with --channel")] = None,
     lines: Annotated[
         str | None, typer.Option("-D", metavar="-|@FILE", help="One item per line, from stdin (-) or a file.")
     ] = None,
-    metadata: inputs.MetadataOption = None,
-    mmt: inputs.MetadataMime = None,
-    dmt: inputs.DataMime = None,
+    metadata: options.MetadataOption = None,
+    mmt: options.MetadataMime = None,
+    dmt: options.DataMime = None,
     credit: Annotated[
         str,
         typer.Option("--credit", "--limitRate", metavar="N|auto", help="Maximum items in flight; auto adapts."),
@@ -134,18 +130,10 @@ def request(
         typer.Option("--timeout", metavar="TIME", help="Longest wait for the first answer; 0: no limit."),
     ] = answering.DEFAULT,
     graph: Annotated[bool, typer.Option("--graph", help="Draw credit granted and used on stderr.")] = False,
-    lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            metavar="FILE",
-            parser=inputs.path_name,
-            help="With --resume: store the session in FILE, so that the same command can continue after a crash.",
-        ),
-    ] = None,
-    auth_file: inputs.AuthFile = None,
+    lease: options.Leased = False,
+    resume: options.Resumed = False,
+    store: options.Store = None,
+    auth_file: options.AuthFile = None,
     session: Annotated[
         Path | None,
         typer.Option(

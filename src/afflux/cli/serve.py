@@ -8,6 +8,7 @@ import gc
 import hmac
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,9 +32,10 @@ from afflux.cli.inputs import (
     path_name,
 )
 from afflux.cli.limiting import LimitOption, allow_open_files, limits_of
+from afflux.cli.options import Store
 from afflux.cli.origins import Origins, origins_of
 from afflux.cli.stopping import GRACE, Stopped, listen_for_signals, unless_stopped
-from afflux.cli.storing import JournalBytes, Keep, storage_of
+from afflux.cli.storing import JOURNAL, JournalBytes, Keep, storage_of
 from afflux.cli.streams import on_report_signal, report
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import ApplicationError
@@ -41,6 +43,7 @@ from afflux.protocols.registry import AUTO
 
 if TYPE_CHECKING:
     from afflux.aio.server import Server
+    from afflux.protocols.family.lease import FixedLease
 
 __all__ = ["Lines", "fast_loop", "serve"]
 
@@ -69,14 +72,7 @@ def serve(
         Path | None,
         typer.Option("--file", metavar="PATH", parser=path_name, help="Serve the lines of a file as a stream."),
     ] = None,
-    journal: Annotated[
-        str | None,
-        typer.Option(
-            "--journal",
-            metavar="DIR|nats://HOST/STREAM",
-            help="Store streams in DIR, or in JetStream streams, and serve them by cursor.",
-        ),
-    ] = None,
+    journal: Annotated[str | None, JOURNAL] = None,
     journal_bytes: JournalBytes = None,
     keep: Keep = None,
     sink: Annotated[
@@ -90,15 +86,7 @@ def serve(
         typer.Option("--lease", metavar="N/TIME", help="Grant N requests per TIME to clients that request leases."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Let clients resume their sessions.")] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            "--store",
-            metavar="FILE",
-            parser=path_name,
-            help="With --resume: store sessions in FILE so that a restarted server can resume them.",
-        ),
-    ] = None,
+    store: Store = None,
     auth_file: Annotated[
         Path | None,
         typer.Option(
@@ -184,17 +172,24 @@ def _terms(lease: str | None, resume: bool, store: Path | None, auth_file: Path 
     check_store(store)
     terms: dict[str, Any] = {"resume": resume, "store": store}
     if lease is not None:
-        requests, slash, time = lease.partition("/")
-        if not slash or not (requests.isascii() and requests.isdigit() and int(requests)):
-            usage(f"invalid --lease {lease!r}: expected N/TIME, such as 100/1s")
-        try:
-            terms["lease"] = afflux.FixedLease(int(requests), duration(time, "--lease"))
-        except ValueError as error:
-            usage(f"--lease {lease}: {error}")
+        terms["lease"] = _lease(lease)
     if auth_file is not None:
         shown = credentials(auth_file)
         terms["on_setup"] = afflux.auth.at_setup(lambda credentials, peer: _same(shown, credentials))
     return terms
+
+
+def _lease(text: str) -> FixedLease:
+    """Parse --lease. Exits with a usage error for anything else than N/TIME."""
+    import afflux
+
+    match = re.fullmatch(r"([0-9]{1,19})/(.*)", text)
+    if match is None or not int(match[1]):
+        usage(f"invalid --lease {text[:64]!r}: expected N/TIME, such as 100/1s")
+    try:
+        return afflux.FixedLease(int(match[1]), duration(match[2], "--lease"))
+    except ValueError as error:
+        usage(f"invalid --lease {text[:64]!r}: {error}")
 
 
 def _same(wanted: Any, shown: Any) -> Any:

@@ -17,10 +17,10 @@ import typer
 
 from afflux.calls.listing import ListedRoute
 from afflux.cli import inputs
-from afflux.cli.completing import addresses
 from afflux.cli.exits import DONE, USAGE, code_of, words
 from afflux.cli.limiting import ConnectTimeout, LimitOption
 from afflux.cli.looping import run_loop
+from afflux.cli.options import AuthFile, DataMime, Leased, MetadataMime, Resumed, ServerUri
 from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
@@ -41,20 +41,12 @@ def _history() -> Path:
 
 
 def shell(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Address of the server.", autocompletion=addresses)],
-    mmt: Annotated[str | None, typer.Option("--mmt", metavar="MIME", help="MIME type of metadata.")] = None,
-    dmt: Annotated[str | None, typer.Option("--dmt", metavar="MIME", help="MIME type of data.")] = None,
-    auth_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--auth-file",
-            metavar="FILE",
-            parser=inputs.path_name,
-            help="File with credentials: bearer TOKEN, or simple USER PASSWORD.",
-        ),
-    ] = None,
-    lease: Annotated[bool, typer.Option("--lease", help="Wait for a lease before sending.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the session after a lost connection.")] = False,
+    uri: ServerUri,
+    mmt: MetadataMime = None,
+    dmt: DataMime = None,
+    auth_file: AuthFile = None,
+    lease: Leased = False,
+    resume: Resumed = False,
     limit: LimitOption = None,
     wait: ConnectTimeout = None,
     verbose: Verbose = 0,

@@ -87,7 +87,7 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
     if first.startswith("-"):
         return _request(words, uri, defaults)
     if first not in VERBS:
-        near = get_close_matches(first, (*VERBS, *END.names, *HELP.names), n=1, cutoff=0.5)
+        near = get_close_matches(first, (*VERBS, *END.names, *HELP.names), n=1, cutoff=0.6)
         return _mistake(f"unknown command {first!r}; " + (f"did you mean {near[0]}?" if near else "see help"))
     return _request([VERBS[first], *rest], uri, defaults)
 

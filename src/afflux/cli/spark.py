@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from afflux.cli.captures import Copy, KeyLog, OverlapOption
+from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
 from afflux.cli.inputs import above_0, duration, existing, new_directory
@@ -31,6 +31,12 @@ _STOP_CALLS = 2
 
 _CAUSES = "spark.sql.pyspark.jvmStacktrace.enabled"
 "The setting with which an error of Spark contains its causes."
+
+PartitionBy = Annotated[
+    list[str] | None,
+    typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
+]
+Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")]
 
 spark = typer.Typer(name="spark", no_args_is_help=True, rich_markup_mode=None)
 
@@ -56,10 +62,7 @@ def tail(
         str | None,
         typer.Option("--schema", metavar="COLUMNS", help="Columns of the data, such as 'carrier STRING', or @FILE."),
     ] = None,
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
-    ] = None,
+    partition_by: PartitionBy = None,
     max_rows: Annotated[
         int | None, typer.Option("--max-rows", metavar="N", min=1, help="The most rows of a batch: its credit.")
     ] = None,
@@ -76,9 +79,7 @@ def tail(
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Spark's master: local[4], spark://host:7077, yarn, k8s://…")
     ] = _MASTER,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
-    ] = None,
+    conf: Conf = None,
 ) -> None:
     """Follow a stream into a table, each item exactly once. The table contains the checkpoint: the same command
     continues where the last one ended. Progress is on stderr; the result is one JSON object on stdout. SIGINT and
@@ -133,19 +134,12 @@ def decode(
     where: Annotated[
         str | None, typer.Option("--where", metavar="FILTER", help="Rows of the table frames, as in decode --where.")
     ] = None,
-    protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="The only protocol.")] = "auto",
-    ports: Annotated[
-        list[str] | None, typer.Option("-d", metavar="PORT=NAME", help="The protocol of a server's port. Repeatable.")
-    ] = None,
+    protocol: OnlyProtocol = "auto",
+    ports: Ports = None,
     keylog: KeyLog = None,
     overlap: OverlapOption = Copy.first,
-    stall: Annotated[
-        str, typer.Option("--stall", metavar="TIME", help="The least time without an item that is a stall.")
-    ] = "100ms",
-    partition_by: Annotated[
-        list[str] | None,
-        typer.Option("--partition-by", metavar="COLUMN", help="Distribute the files into directories. Repeatable."),
-    ] = None,
+    stall: Stall = "100ms",
+    partition_by: PartitionBy = None,
     index_dir: Annotated[
         str | None,
         typer.Option("--index-dir", metavar="DIR", help="Directory of the indexes; by default beside each capture."),
@@ -157,9 +151,7 @@ def decode(
         str,
         typer.Option("--master", metavar="URL", help="Spark's master, such as local[4]; none: this process, no Spark."),
     ] = _MASTER,
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
-    ] = None,
+    conf: Conf = None,
 ) -> None:
     """Decode captures into Parquet tables: frames, connections, streams, credit, stalls, latencies, violations. The
     tables appear when all is decoded, and replace those of an earlier run. Progress is on stderr; the result is one

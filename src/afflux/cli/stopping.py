@@ -7,6 +7,9 @@ import signal
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from afflux.cli.process import leave
+from afflux.cli.telling import tell
+
 __all__ = ["GRACE", "Stopped", "listen_for_signals", "unless_stopped"]
 
 GRACE = 5.0
@@ -24,16 +27,20 @@ class Stopped(Exception):  # noqa: N818 -- no error
 
 
 def listen_for_signals(stopped: asyncio.Future[signal.Signals]) -> None:
-    """Set ``stopped`` at the first signal; a second signal of the same kind kills the process."""
+    """Set ``stopped`` at the first signal; a second signal of the same kind ends the process at once. If the first has
+    not ended it after a while, a line says so: journals may wait for servers that are away."""
     loop = asyncio.get_running_loop()
 
-    def tell(number: signal.Signals) -> None:
+    def arrived(number: signal.Signals) -> None:
         loop.remove_signal_handler(number)
+        if number == signal.SIGINT:
+            signal.signal(number, leave)  # asyncio's own would wait for the threads of the loop
         if not stopped.done():
             stopped.set_result(number)
+            loop.call_later(GRACE + 1, tell, f"afflux: still ending; another {number.name} ends it at once")
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, tell, number)
+        loop.add_signal_handler(number, arrived, number)
 
 
 async def unless_stopped(stopped: asyncio.Future[signal.Signals], work: Awaitable[_T]) -> _T:

@@ -14,8 +14,13 @@ from afflux.cli.inputs import above_0, new_directory, size
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
 
-__all__ = ["JournalBytes", "Keep", "storage_of"]
+__all__ = ["JOURNAL", "JournalBytes", "Keep", "storage_of"]
 
+JOURNAL: Final = typer.Option(
+    "--journal",
+    metavar="DIR|nats://HOST/STREAM",
+    help="Store streams in DIR, or in JetStream streams, and serve them by cursor.",
+)
 JournalBytes = Annotated[
     str | None,
     typer.Option(

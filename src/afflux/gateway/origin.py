@@ -74,6 +74,8 @@ class Origin:
 
     def __post_init__(self) -> None:
         entry = parse(self.uri).entry
+        if self.framing is not None and self.framing not in FRAMINGS:
+            raise ValueError(f"unknown framing {self.framing!r}; known: {', '.join(FRAMINGS)}")
         verb = self.verb or ("channel" if self.session is not None else _usual_verb(entry, self.framing))
         if verb is None:
             entry.require("session")
@@ -84,8 +86,6 @@ class Origin:
             entry.check(verb)
         if (verb == "session") != (self.framing is not None):
             raise ValueError(f"a framing is for sessions of bytes: {self.uri} is read by {verb}")
-        if self.framing is not None and self.framing not in FRAMINGS:
-            raise ValueError(f"unknown framing {self.framing!r}; known: {', '.join(FRAMINGS)}")
         if self.session is not None:
             self._check_session(verb)
         if self.resume:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
@@ -266,7 +267,7 @@ class Link:
             text = f"a message is larger than max_payload={client.max_payload} of the server"
             raise JournalError(self.path, text) from None
         except (self._errors.Error, OSError, TimeoutError) as error:
-            raise Lost(f"no answer ({self._cause or type(error).__name__})") from error
+            raise Lost(f"no answer ({_words(self._cause or error)})") from error
 
     async def _connected(self) -> _Connected:
         async with self._opening:
@@ -307,7 +308,7 @@ class Link:
             if (text := denial(address, server, cause)) is not None:
                 raise JournalError(self.path, text) from None
             self._turn += 1
-            raise Lost(f"{server} cannot be reached ({cause or type(error).__name__})") from error
+            raise Lost(f"{server} cannot be reached ({_words(cause or error)})") from error
         self._cause = None
         self.max_payload = client.max_payload
         return _Connected(client, lost, mailbox)
@@ -344,6 +345,13 @@ class Link:
 
     def _away(self, lost: Lost) -> str:
         return f"{self._where} has not answered for {self.address.timeout_s:g} s: {lost}"
+
+
+def _words(error: Exception) -> str:
+    """Return the cause of a failure: the system's words for it, where it has some."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0)  # its own text has the number and the address as Python shows them
+    return str(error) or type(error).__name__
 
 
 def _direct(headers: dict[str, str], data: bytes) -> Message | None:

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
@@ -132,12 +132,12 @@ class Journalled(AsyncOnly):
         if self._retaining is not None:
             self._retaining.cancel()
             await asyncio.wait({self._retaining})
-        for task in list(self._feeds.values()):
-            with suppress(Exception):
-                if (feed := await asyncio.shield(task)) is not None:
-                    await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
+        opened = [task for task in self._feeds.values() if task.done()]
+        opening = [task for task in self._feeds.values() if not task.done()]
+        await _stop(opened)
+        await asyncio.to_thread(self._place.close)  # fails an opening that waits for servers that are away
+        await _stop(opening)
         self._feeds.clear()
-        await asyncio.to_thread(self._place.close)
         self._writers.shutdown(wait=False)
 
     def stream(self, payload: Payload) -> AsyncIterator[PayloadLike | Sequence[PayloadLike]]:
@@ -260,6 +260,14 @@ class Journalled(AsyncOnly):
         if stream is None:
             raise Unsupported("the handler does not support streams")
         return stream(request)
+
+
+async def _stop(tasks: Iterable[asyncio.Task[Feed | None]]) -> None:
+    """Stop the feeds of tasks, when they are opened."""
+    for task in tasks:
+        with suppress(Exception):
+            if (feed := await asyncio.shield(task)) is not None:
+                await feed.stop(Rejected("the journals are being closed", code=Code.REJECTED))
 
 
 def _route_replays(router: Router, request: Payload) -> bool:

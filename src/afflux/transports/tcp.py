@@ -62,9 +62,11 @@ class Tcp:
         """Bind every address of the host; port 0 binds all of them to one free port."""
         import asyncio
 
+        from afflux.transports.resolving import resolved
+
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            found = await resolved(address.host, address.port, socket.AI_PASSIVE)
             sockets = _bind(address.port, found, shared=admission.reuse_port, backlog=_BACKLOG)
         except OSError as error:
             raise _bind_failed(address, error) from error
@@ -119,10 +121,10 @@ async def connected(address: Address) -> socket.socket:
     """
     import asyncio
 
-    loop = asyncio.get_running_loop()
+    from afflux.transports.resolving import resolved
+
     try:
-        found = _numeric(address) or await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        return await _connect(loop, found)
+        return await _connect(asyncio.get_running_loop(), await resolved(address.host, address.port))
     except OSError as error:
         raise ConnectFailed(why_not(address, error)) from error
 
@@ -216,16 +218,6 @@ async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> 
         else:
             return sock
     raise failure
-
-
-def _numeric(address: Address) -> Sequence[_Found]:
-    """Return the targets of a numeric host, which needs no resolver thread; empty for a name."""
-    try:
-        return socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-        )
-    except socket.gaierror:
-        return ()
 
 
 def _bind(

@@ -53,6 +53,10 @@ DETAILS: Final = frozenset(("connections", "stalls", "frames", "credit"))
 "The tables of the second pass."
 
 
+class NoTables(CaptureError):
+    """The directory contains none of the tables."""
+
+
 class Directory:
     """The tables of a directory. A call yields the rows of some of them; those that are absent have none.
 
@@ -61,14 +65,15 @@ class Directory:
         whole: read all columns of ``afflux.capture.schemas``, not only those of a report.
 
     Raises:
-        CaptureError: the directory contains none of the tables, or tables of another version.
+        NoTables: the directory contains none of the tables.
+        CaptureError: it contains tables of another version.
     """
 
     def __init__(self, path: Path, *, whole: bool = False) -> None:
         self._places = {name: place for name in COLUMNS if (place := _place(path, name)) is not None}
         self._whole = whole
         if not self._places:
-            raise CaptureError(
+            raise NoTables(
                 f"{path}: no capture tables; expected a directory of Parquet files for each table, such as "
                 f"{path}/streams, as afflux spark decode --out writes them"
             )

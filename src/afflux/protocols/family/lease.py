@@ -36,7 +36,8 @@ class Lease:
         if not isinstance(self.requests, int) or not isinstance(self.ttl, int | float):
             raise TypeError(f"a lease is a whole number of requests, and seconds, not {self}")
         if not (0 <= self.requests <= MOST and 0 <= self.ttl * 1000 <= MOST):
-            raise ValueError(f"a lease has 0 to {MOST} requests and 0 to {MOST // 1000} seconds, not {self}")
+            given = f"{self.requests} requests and {self.ttl:g} seconds"
+            raise ValueError(f"a lease has 0 to {MOST} requests and 0 to {MOST // 1000} seconds, not {given}")
 
     @property
     def ttl_ms(self) -> int:

@@ -1,0 +1,78 @@
+"""Look up host names under asyncio, in threads that no program waits for at its end. Numeric hosts need none.
+
+A system's resolver may take longer than a connection may take to be made, and cannot be stopped. The loop's own threads
+would then hold up the end of the program; uvloop has only four of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+__all__ = ["resolved"]
+
+_Found = Sequence[tuple[Any, ...]]
+_Lookup = tuple[str | None, int | None, int]
+_MOST: Final = 32
+"Lookups of a loop at a time; each has a thread."
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Lookup, asyncio.Future[_Found]]]
+_running = WeakKeyDictionary()
+
+
+async def resolved(host: str | None, port: int | None, flags: int = 0) -> _Found:
+    """Return the addresses of a host, for stream sockets. Lookups of the same host at the same time share a thread.
+
+    Raises:
+        socket.gaierror: the host is unknown.
+    """
+    with contextlib.suppress(socket.gaierror):
+        return _addresses(host, port, flags | socket.AI_NUMERICHOST | socket.AI_NUMERICSERV)
+    loop, lookup = asyncio.get_running_loop(), (host, port, flags)
+    running = _running.setdefault(loop, {})
+    while lookup not in running and len(running) >= _MOST:
+        await asyncio.wait(running.values(), return_when=asyncio.FIRST_COMPLETED)
+    if lookup not in running:
+        running[lookup] = _started(loop, running, lookup)
+    return await asyncio.shield(running[lookup])
+
+
+def _addresses(host: str | None, port: int | None, flags: int) -> _Found:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError as error:  # the encoding of names
+        raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from None
+
+
+def _started(
+    loop: asyncio.AbstractEventLoop, running: dict[_Lookup, asyncio.Future[_Found]], lookup: _Lookup
+) -> asyncio.Future[_Found]:
+    """Start the thread of a lookup."""
+    future: asyncio.Future[_Found] = loop.create_future()
+
+    def end(result: _Found | OSError) -> None:
+        del running[lookup]
+        if isinstance(result, OSError):
+            future.set_exception(result)
+            future.exception()  # nobody may be waiting any more, which is no error
+        else:
+            future.set_result(result)
+
+    def work() -> None:
+        result: _Found | OSError
+        try:
+            result = _addresses(*lookup)
+        except OSError as error:
+            result = error
+        try:
+            loop.call_soon_threadsafe(end, result)
+        except RuntimeError:  # the loop is closed, and the futures in the dictionary would keep it
+            running.clear()
+
+    threading.Thread(target=work, name="afflux-resolver", daemon=True).start()
+    return future
