@@ -101,7 +101,7 @@ def test_a_start_in_mid_stream_is_rows(protocol: str, size: int) -> None:
         assert _sorted(tables(pcap(kept), tables=TABLES, chunk=200)) == _sorted(found)
 
 
-def _mixed() -> list[Packet]:
+def mixed() -> list[Packet]:
     """A connection that begins before the capture, one that is whole, one in TLS that is cut short, and one with a hole
     across frames."""
     said = [(0, True, SETUP + asks(1)), (0, False, item(1, bytes(40))), (0, False, item(1) + complete(1))]
@@ -115,7 +115,7 @@ def _mixed() -> list[Packet]:
 
 def test_tasks_and_one_process_have_the_same_rows(tmp_path: Path) -> None:
     path = tmp_path / "mixed.pcap"
-    path.write_bytes(pcap(_mixed()))
+    path.write_bytes(pcap(mixed()))
     for payload in (False, True):
         decoding = Decoding(payload=payload)
         whole = _sorted(_decoded(path, decoding, None))
@@ -129,7 +129,7 @@ def test_tasks_and_one_process_have_the_same_rows(tmp_path: Path) -> None:
 
 def test_every_frame_has_the_place_of_its_packet() -> None:
     """Also those that a hole or the snap length has cut, and those after a loss that is known only later."""
-    sent = _mixed()
+    sent = mixed()
     file = pcap(sent)
     for chunk in (200, 1 << 20):
         for row in tables(file, tables=["frames"], chunk=chunk)["frames"]:
@@ -213,7 +213,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
 
 
 def test_the_decoder_names_connections_that_cannot_be_decoded() -> None:
-    decoder = Decoder(Capture(io.BytesIO(pcap(_mixed()))), recognizable())
+    decoder = Decoder(Capture(io.BytesIO(pcap(mixed()))), recognizable())
     list(decoder)
     named = [(one.text.partition(" ")[0], one.place.packet) for one in decoder.undecoded()]
     assert named[0] == ("mid-stream,", 1) and [text for text, _ in named] == ["mid-stream,", "encrypted"]
