@@ -69,7 +69,7 @@ def test_every_table_equals_that_of_one_process(spark: Any, captures: Path, tmp_
     counts = write_tables([str(captures)], out, DECODING)
     assert counts["frames"] > 400 and counts["violations"] >= 4
     undecoded = spark.read.parquet(f"{out}/frames").where("error.rule IN ('undecoded', 'encrypted')")
-    assert undecoded.where("length > 0 AND file_offset > 0 AND packet > 0").count() == undecoded.count() == 4
+    assert undecoded.where("length > 0 AND file_offset > 0 AND packet > 0").count() == undecoded.count() == 3
     assert decode(spark, [str(captures)], str(tmp_path / "there"), DECODING, lambda text: None) == counts
     for table in TABLES:
         reader = spark.read.format("afflux-capture").option("table", table).option("payload", table == "frames")
