@@ -318,6 +318,35 @@ def test_capture_interfaces(count: int, wrong: bool) -> None:
         assert "capture_interfaces=1024" in str(problem)
 
 
+@pytest.mark.parametrize(("count", "stored"), [(63, 63), (64, 64), (65, 64), (20_000, 64)])
+def test_capture_names(count: int, stored: int) -> None:
+    """PC-05: the first names are stored, however many blocks bring them."""
+    limits = Limits(capture_names=64)
+    records = [option(1, struct.pack(">I", n) + b"n%d.example\0" % n) for n in range(count)]
+    half = count // 2
+    blocks = [block(4, b"".join(some) + option(0, b"")) for some in (records[:half], records[half:])]
+    capture = Capture(io.BytesIO(section() + interface() + b"".join(blocks) + enhanced(PACKETS[0])), limits=limits)
+    assert sum(map(len, capture)) == 1 and capture.problem is None
+    assert len(capture.names) == stored
+    assert capture.names.text((V4, stored - 1, 80)).endswith(f"(n{stored - 1}.example)")
+
+
+def test_options_are_passed_over() -> None:
+    """PC-05: sixty thousand in each block take no memory of their own, and hide nothing."""
+    options = option(2988, b"x" * 4) * 20_000 + option(0, b"")
+    one = block(1, struct.pack("<HHI", 1, 0, 0x4_0000) + options)
+    assert len(one) > 160_000
+    data = PACKETS[0].data
+    head = struct.pack("<IIIII", 0, 0, 0, len(data), len(data))
+    packet = block(6, head + data + bytes(-len(data) % 4) + options)
+    tracemalloc.start()
+    found, problem = rows(section() + one + packet * 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(found), problem) == (3, None)
+    assert {row.data for row in found} == {data} and peak < 8_000_000
+
+
 def test_a_bomb_stops() -> None:
     """PC-17."""
     packets = [Packet(bytes(200_000), n) for n in range(200)]

@@ -28,6 +28,7 @@ from afflux.spark.capturejob import DecodeFailed, decode  # noqa: E402
 from afflux.spark.captureoptions import CaptureOptions  # noqa: E402
 from afflux.spark.captures import CaptureStreamReader  # noqa: E402
 from tests.capture.test_decoding import CLIENT, SERVER  # noqa: E402
+from tests.capture.test_undecoded import mixed  # noqa: E402
 from tests.capture.writing import Talk, pcap, pcapng  # noqa: E402
 from tests.cli.running import here  # noqa: E402
 from tests.journal.disks import small_disk  # noqa: E402
@@ -62,9 +63,13 @@ def rows(frame: Any) -> list[str]:
 
 
 def test_every_table_equals_that_of_one_process(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Those of bytes that could not be decoded included."""
+    (captures / "late.pcap").write_bytes(pcap(mixed()))
     out = str(tmp_path / "here")
     counts = write_tables([str(captures)], out, DECODING)
-    assert counts["frames"] > 400 and counts["violations"] >= 1
+    assert counts["frames"] > 400 and counts["violations"] >= 4
+    undecoded = spark.read.parquet(f"{out}/frames").where("error.rule IN ('undecoded', 'encrypted')")
+    assert undecoded.where("length > 0 AND file_offset > 0 AND packet > 0").count() == undecoded.count() == 3
     assert decode(spark, [str(captures)], str(tmp_path / "there"), DECODING, lambda text: None) == counts
     for table in TABLES:
         reader = spark.read.format("afflux-capture").option("table", table).option("payload", table == "frames")

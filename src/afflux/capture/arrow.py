@@ -33,6 +33,7 @@ def batch(
     file: str | None = None,
     earlier: Sequence[str] = (),
     numbers: Ints | None = None,
+    positions: Ints | None = None,
     payload: bool = False,
     dictionaries: bool = False,
     boundaries: Boundaries = SHARED,
@@ -44,12 +45,13 @@ def batch(
         "conn": words([one.id for one in frames.conversations], frames.conn),
         "ts": arrays.numbers(frames.time // 1_000, frames.time != NO_TIME, _TIME),
         "dir": words(["<", ">"], frames.client),
-        "protocol": words([kind.protocol for kind in kinds], frames.kind),
+        "protocol": words([kind.protocol or None for kind in kinds], frames.kind),
         "type": words([kind.name for kind in kinds], frames.kind),
         "flags": _flags(frames),
         "error": _errors(frames.errors, count),
         "fields": words(*_distinct(frames.fields, count, "{}", _json)),
         "file": words(*_files(frames, file, earlier)),
+        "file_offset": pa.nulls(count, pa.int64()) if positions is None else arrays.numbers(positions, positions >= 0),
         "packet": pa.nulls(count, pa.int64()) if numbers is None else arrays.numbers(numbers, numbers > 0),
     }
     for name in NUMBERS:

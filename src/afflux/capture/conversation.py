@@ -1,7 +1,7 @@
 """Recognize the content of a TCP connection, and decode it: frames, frames in a WebSocket, TLS, or something else.
 
 The first bytes of both sides decide (core.recognition). A connection that begins before the capture is decoded only if
-it is recognized all the same; the position of a frame is never guessed.
+the capture has the first frame of its client; the position of a frame is never guessed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from afflux.capture.flows import Connection
 from afflux.capture.reassembly import cut_short
 from afflux.capture.settings import HEADS, OTHERS, Content, Event, Settings
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
+from afflux.capture.skipping import UNKNOWN
 from afflux.capture.talk import Followed
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.entry import ProtocolEntry
@@ -29,7 +30,7 @@ class Conversation(Followed):
 
     __slots__ = (
         "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "content",
-        "detail", "frames", "idle", "others", "protocol", "security", "settings", "settled",
+        "detail", "frames", "idle", "others", "place", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -47,6 +48,8 @@ class Conversation(Followed):
         "Frames decoded."
         self.security: Decryption | None = None
         "TLS, if its secrets are known or were looked for. Its text has the version, the cipher and the names."
+        self.place = UNKNOWN
+        "The first packet with data, if the caller notes it."
         self._first: list[tuple[bool, bytes, int, int]] = []
         self._packet = 0
         self._starts: dict[bool, bytes] = {}
@@ -248,7 +251,14 @@ class Conversation(Followed):
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
         for rising, client in self._roles():
+            if not client and not self._synced(rising):
+                continue  # any of a server's frames may look like its first one
             result = self.settings.recognize(self._starts[rising], client)
+            if opener is None and result.protocol is not None:
+                both = self._both_begin(result.protocol, rising)
+                if not both and (both is False or not final):
+                    more |= both is None
+                    continue
             if result.protocol is not None and (client or final or opener is None or opener in self._starts):
                 self._settle(forced or result.protocol, rising if client else not rising, result.candidates)
                 return
@@ -272,6 +282,17 @@ class Conversation(Followed):
         else:
             synced = all(self._synced(rising) for rising in self._starts)
             self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+
+    def _both_begin(self, protocol: ProtocolEntry, rising: bool) -> bool | None:
+        """Whether the other side also begins as one of a protocol does whose sides begin alike; None if more bytes must
+        decide. One such beginning does not show which side it is, nor that the capture has that of the other one."""
+        if self.settings.recognize(self._starts[rising], False).protocol is not protocol:
+            return True
+        other = self._starts.get(not rising)
+        if other is None:
+            return None
+        result = self.settings.recognize(other, False)
+        return None if result.more else result.protocol is protocol
 
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from afflux.capture.conversation import Conversation
-from afflux.capture.flows import Flows
+from afflux.capture.flows import Connection, Flows
 from afflux.capture.network import Network
 from afflux.capture.order import Order
 from afflux.capture.reading import Capture
@@ -55,13 +55,15 @@ class Decoder:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets, opened=[])
+        self._settings = Settings(
+            entries, ports or {}, payload, capture.limits, capture.secrets, opened=[], undecoded=[]
+        )
         self.network = Network(capture.limits)
         self.hints: set[str] = set()
         "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
         self.order = Order(capture.limits)
         "The packets that are not in the order of time."
-        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
+        self.flows = Flows(capture.limits, self._conversation, overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -74,6 +76,16 @@ class Decoder:
         """Return the connections with frames that were recognized since the last call."""
         found, self._settings.opened = self._settings.opened, []
         return found or []
+
+    def undecoded(self) -> list[Conversation]:
+        """Return the connections that turned out not to be decodable since the last call, with ``place``."""
+        found, self._settings.undecoded = self._settings.undecoded, []
+        return found or []
+
+    def _conversation(self, connection: Connection) -> Conversation:
+        made = Conversation(connection, self._settings)
+        made.place = self.flows.place_of(self.flows.opened)
+        return made
 
     def __iter__(self) -> Iterator[Record]:
         last: list[int] = []

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from afflux.capture.connections import Connection, Entry, Key, Opening
 from afflux.capture.missing import missing, verdict
 from afflux.capture.packets import Ints, Packets
-from afflux.capture.reassembly import ahead
+from afflux.capture.reassembly import FARTHEST, ahead
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ class Delivering:
         until = [0, 0]
         while place < last:
             row = rows[numbers[place]]
+            judged |= _begins_late(entry, row)
             if judged and not (isinstance(entry, Connection) and entry.consumer.idle):
                 gap = missing(entry, row, (place < until[0], place < until[1]))
                 if gap is not None:
@@ -248,7 +249,7 @@ class Delivering:
 
     def _segment(self, key: Key, entry: Entry | None, row: tuple[int, ...]) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
-        time, packet, seq, _, flags, at, size, cut, way = row
+        time, packet, seq, ack, flags, at, size, cut, way = row
         rising = bool(way)
         if flags & SYN:
             entry = self._opened(key, entry, rising, seq, flags, time, packet)
@@ -265,6 +266,8 @@ class Delivering:
         flows = self._flows
         connection = entry if isinstance(entry, Connection) else flows.open(key, entry, time, packet)
         half, other = connection.halves[rising], connection.halves[not rising]
+        if connection is not entry and flags & ACK and other.expected < 0:
+            other.acked = ack
         if half.expected < 0:
             half.begin(seq, synced=False)
         seq = (seq + bool(flags & SYN)) & 0xFFFF_FFFF
@@ -319,6 +322,19 @@ class Delivering:
                 ended += 1
                 connection.consumer.end(rising, packet)
         connection.closed |= ended == 2
+
+
+def _begins_late(entry: Entry | None, row: tuple[int, ...]) -> bool:
+    """Whether a segment with data is the first of its direction, and bytes before it are missing: the other side has
+    acknowledged less. The direction begins with those bytes then."""
+    _, _, seq, _, flags, _, size, cut, way = row
+    if not isinstance(entry, Connection) or flags & (SYN | RST) or not (size or cut or flags & FIN):
+        return False
+    half = entry.halves[bool(way)]
+    if half.expected >= 0 or half.acked < 0 or not 0 < ahead(seq, half.acked) <= FARTHEST:
+        return False
+    half.begin(half.acked, synced=False)
+    return True
 
 
 def waits(entry: Entry | None) -> bool:

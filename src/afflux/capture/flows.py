@@ -22,6 +22,7 @@ from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
 from afflux.capture.recent import Recent
 from afflux.capture.segments import FIN, RST, SYN, Segments
+from afflux.capture.skipping import UNKNOWN, Place
 from afflux.capture.whole import Brief, Whole
 from afflux.core.limits import Limits
 
@@ -144,6 +145,15 @@ class Flows:
         """Count bytes of segments that have to wait; return whether there is room for them."""
         self._postponed += size
         return self._waiting_bytes + self._postponed <= self.limits.capture_bytes
+
+    def place_of(self, packet: int) -> Place:
+        """Return where a packet of the last batch is, and where its data begins; -1 stands for none."""
+        found = self.segments
+        if packet < 0 or found is None:
+            return UNKNOWN
+        at = int(np.searchsorted(found.index, packet))
+        offset = int(found.position[at]) if at < len(found) and found.index[at] == packet else -1
+        return Place(self.packets.numbered(packet) - 1, offset, int(self.packets.time[packet]))
 
     def disputes(self) -> list[Conflict]:
         """Return the conflicts since the last call, 1,024 at most."""

@@ -42,7 +42,7 @@ class Kind:
     """A type of frame of one protocol."""
 
     protocol: str
-    "The protocol's name."
+    "The protocol's name; empty for bytes that could not be decoded."
     name: str | None
     "The type as records show it, a number if it is unknown; None if the bytes do not show a type."
     flags: tuple[tuple[str, int], ...] = ()
@@ -260,7 +260,7 @@ class Frames:
 
     def arrow(
         self, *, file: str | None = None, earlier: Sequence[str] = (), numbers: Ints | None = None,
-        payload: bool = False, dictionaries: bool = False,
+        positions: Ints | None = None, payload: bool = False, dictionaries: bool = False,
     ) -> pa.RecordBatch:  # fmt: skip
         """Return the frames as rows of the table ``frames`` (schemas.py). A number of 64 bits is shown as the largest
         that the column can have.
@@ -269,6 +269,7 @@ class Frames:
             file: the name of the capture.
             earlier: the names of the captures with the first packets, if those are others.
             numbers: for each frame the number of its packet in the file, counted from 1; 0 for none.
+            positions: for each frame where the data of its packet begins in the file, in bytes; -1 if that is unknown.
             payload: with the columns ``metadata`` and ``data``, which must have been kept.
             dictionaries: columns of few different words are dictionary arrays.
 
@@ -277,7 +278,10 @@ class Frames:
         """
         from afflux.capture.arrow import batch
 
-        return batch(self, file=file, earlier=earlier, numbers=numbers, payload=payload, dictionaries=dictionaries)
+        return batch(
+            self, file=file, earlier=earlier, numbers=numbers, positions=positions, payload=payload,
+            dictionaries=dictionaries,
+        )  # fmt: skip
 
     def records(self) -> Iterator[Record]:
         """Yield the frame records (core.dissect): what the decoder of captures yields, with metadata and data as bytes

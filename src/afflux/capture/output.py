@@ -29,6 +29,7 @@ from afflux.capture.places import captures_in, local
 from afflux.capture.schemas import TABLES
 from afflux.capture.scratch import nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
+from afflux.capture.wording import undecoded
 from afflux.core.errors import Invalid
 
 __all__ = [
@@ -68,6 +69,10 @@ class Attempt:
     "Connections whose packets are not in the order of time."
     late: tuple[str, int] = ("", 0)
     "The file and the number of the first such packet."
+    undecoded: int = 0
+    "Connections that could not be decoded."
+    begin: tuple[str, int] = ("", 0)
+    "The file and the number of the first packet of these."
 
 
 @dataclass(slots=True)
@@ -95,6 +100,9 @@ class Output:
         if disordered := [attempt for attempt in attempts if attempt.disordered]:
             connections = sum(attempt.disordered for attempt in disordered)
             self.warnings.append(warning(connections, *min(attempt.late for attempt in disordered)))
+        if without := [attempt for attempt in attempts if attempt.undecoded]:
+            connections = sum(attempt.undecoded for attempt in without)
+            self.warnings.append(undecoded(connections, *min(attempt.begin for attempt in without)))
         for attempt in attempts:
             base = Path(attempt.directory)
             for path in sorted(base.rglob("*.parquet")):
@@ -192,8 +200,8 @@ class TableWriter:
         self._bytes: dict[str, int] = {}
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
-        self._disordered = 0
-        self._late = ("", 0)
+        self._disordered = self._undecoded = 0
+        self._late = self._begin = ("", 0)
         self._thread = ThreadPoolExecutor(1, "afflux-tables")
         self._writing: Future[None] | None = None
 
@@ -230,13 +238,18 @@ class TableWriter:
             self._flush(table)
 
     def _note(self, batch: Any) -> None:
-        """Count connections whose packets are not in the order of time."""
+        """Count connections whose packets are not in the order of time, and those that could not be decoded."""
         import pyarrow.compute as pc
 
         late = batch.filter(pc.equal(batch["kind"], "order"))
         if len(late) and not self._disordered:
             self._late = late["file"][0].as_py(), late["packet"][0].as_py()
         self._disordered += len(late)
+        without = batch.filter(pc.and_(pc.equal(batch["kind"], "undecoded"), pc.is_valid(batch["conn"])))
+        if len(without):
+            first = min((row["file"], row["packet"] or 0) for row in without.select(["file", "packet"]).to_pylist())
+            self._begin = min(self._begin, first) if self._undecoded else first
+        self._undecoded += len(without)
 
     def close(self) -> Attempt:
         """Write the rest. Raises OSError."""
@@ -246,7 +259,7 @@ class TableWriter:
         self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
-        return Attempt(str(self._directory), self._rows, self._disordered, self._late)
+        return Attempt(str(self._directory), self._rows, self._disordered, self._late, self._undecoded, self._begin)
 
     def discard(self) -> None:
         """Remove what was written."""

@@ -76,7 +76,7 @@ class Half:
     """
 
     __slots__ = (
-        "_last", "_limits", "counts", "disputed", "end", "expected", "initial", "position", "size", "synced",
+        "_last", "_limits", "acked", "counts", "disputed", "end", "expected", "initial", "position", "size", "synced",
         "waiting",
     )  # fmt: skip
 
@@ -86,6 +86,8 @@ class Half:
         self.counts = Counts()
         self.expected = -1
         "The sequence number of the next byte; -1 before the first segment."
+        self.acked = -1
+        "What the other side acknowledged with the first data of the connection, without a SYN; -1 for none."
         self.initial = -1
         "The sequence number of the SYN; -1 if the capture has none."
         self.position = 0

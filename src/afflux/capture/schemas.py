@@ -37,6 +37,7 @@ _PACKET: Final = Column(
     "packet", "bigint", "The number of the packet in its file, counted from 1; null if none is known."
 )
 _FILE: Final = Column("file", "string", "The capture file.")
+_POSITION: Final = "The position in the decompressed file, in bytes: where the data of the packet begins"
 _KIND: Final = Column(
     "kind",
     "string",
@@ -54,7 +55,7 @@ FRAMES: Final = (
     _CONN,
     Column("ts", "timestamp", "The time of the packet that completed the frame; null if the capture has none."),
     _DIR,
-    Column("protocol", "string", "The protocol."),
+    Column("protocol", "string", "The protocol; null for bytes that could not be decoded."),
     Column("stream", "bigint", "The stream id; null for none."),
     Column("type", "string", "The type of the frame, a number if it is unknown; null if the bytes do not show it."),
     Column("flags", "array<string>", "The letters of the declared flags that are set."),
@@ -63,11 +64,29 @@ FRAMES: Final = (
     Column("data_len", "bigint", "Bytes of data; null for none."),
     Column("code", "bigint", "The error code; null for none."),
     Column("offset", "bigint", "The position of the frame in the bytes of its direction."),
-    Column("length", "bigint", "Bytes of the frame, without a length prefix."),
-    Column("error", "struct<rule:string,reason:string>", "Why the frame is wrong; null if it is not."),
+    Column(
+        "length",
+        "bigint",
+        "Bytes of the frame, without a length prefix, or the number of bytes that could not be decoded; null if it is "
+        "unknown.",
+    ),
+    Column(
+        "error",
+        "struct<rule:string,reason:string>",
+        "Why the frame is wrong; null if it is not. The rule `lost` stands for bytes that the capture does not have, "
+        "`cut` for a frame in which the connection or the capture ends. `undecoded` and `encrypted` stand for all "
+        "bytes of one direction of a connection that could not be decoded: its beginning is missing, it fits several "
+        "protocols, or it is encrypted.",
+    ),
     Column("fields", "string", "The other declared fields as a JSON object, without secrets."),
     _FILE,
-    _PACKET,
+    Column("file_offset", "bigint", f"{_POSITION}; null if the packet came in fragments, or none is known."),
+    Column(
+        "packet",
+        "bigint",
+        "The number of the packet in its file, counted from 1; of bytes that could not be decoded the first one with "
+        "them; null if none is known.",
+    ),
 )
 
 NOT_WHOLE: Final = ("lost", "cut")
@@ -215,8 +234,7 @@ VIOLATIONS: Final = (
     Column(
         "file_offset",
         "bigint",
-        "The position in the decompressed file, in bytes: where the data of the packet begins, or the damage; null if "
-        "the packet came in fragments, or none is known.",
+        f"{_POSITION}, or the damage; null if the packet came in fragments, or none is known.",
     ),
     Column(
         "packet",

@@ -20,7 +20,7 @@ from afflux.core.recognition import LOOK, Recognition, recognize
 if TYPE_CHECKING:
     from afflux.capture.conversation import Conversation
 
-__all__ = ["EXAMINED", "HEADS", "OTHERS", "Content", "Event", "Found", "Settings"]
+__all__ = ["EXAMINED", "HEADS", "OTHERS", "UNDECODED", "Content", "Event", "Found", "Settings"]
 
 HEADS: Final = frozenset(head[:size] for head in (b"\x16\x03\x01", b"GET ") for size in range(1, len(head) + 1))
 "What may be the beginning of a side that is no frame: of TLS, or of the upgrade to WebSocket."
@@ -30,6 +30,8 @@ EXAMINED: Final = LOOK + 8
 "Bytes that recognition looks at: those of a first frame, and its length."
 _MOST_KINDS: Final = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
+_MOST_NAMED: Final = 64
+"Conversations that cannot be decoded and are kept until the caller takes them."
 _BEGINNINGS: Final = 256
 "Beginnings of connections whose recognition is remembered: the clients of a service begin alike."
 
@@ -44,6 +46,14 @@ class Content(StrEnum):
     AMBIGUOUS = "ambiguous"
     MID_STREAM = "mid-stream, not decoded"
     EMPTY = "no data"
+
+
+UNDECODED: Final = {
+    Content.ENCRYPTED: ("encrypted", "decrypt it with --keylog FILE, the file that SSLKEYLOGFILE names"),
+    Content.MID_STREAM: ("undecoded", "start the capture before the connection opens, and without a snap length"),
+    Content.AMBIGUOUS: ("undecoded", "name the protocol with -d PORT=NAME"),
+}
+"The rule of connections that cannot be decoded, and what would have been right."
 
 
 @dataclass(slots=True)
@@ -74,6 +84,8 @@ class Settings:
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] | None = None
     "Takes the conversations with frames that are recognized; None: they are not kept."
+    undecoded: list[Conversation] | None = None
+    "Takes the conversations that cannot be decoded, up to 64; None: they are not kept."
     recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
     "What beginnings of connections were recognized as."
 
@@ -107,6 +119,8 @@ class Settings:
         """Count a conversation whose content is known now."""
         if conversation.protocol is not None and self.opened is not None:
             self.opened.append(conversation)
+        if conversation.content in UNDECODED and self.undecoded is not None and len(self.undecoded) < _MOST_NAMED:
+            self.undecoded.append(conversation)
         self.counted(conversation.text, conversation.content)
 
     def counted(self, text: str, content: Content, number: int = 1) -> None:

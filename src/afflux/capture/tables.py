@@ -32,12 +32,13 @@ from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import NOT_WHOLE, TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
-from afflux.capture.settings import Settings
+from afflux.capture.settings import UNDECODED, Settings
 from afflux.capture.skipping import Place, Skipped, lost
 from afflux.capture.talk import rising
+from afflux.capture.undecoded import Undecoded, Watched
 from afflux.capture.whole import Brief
 from afflux.capture.window import Seen, Windows
-from afflux.capture.wording import UNDECODED, explained, instead, or_else, readable
+from afflux.capture.wording import explained, instead, or_else, readable
 from afflux.core.entry import ProtocolEntry
 from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
@@ -56,30 +57,6 @@ STALL: Final = 0.1
 
 Tables = dict[str, "pa.RecordBatch"]
 "Rows of some tables, by name; tables without new rows are missing."
-
-
-class _Watched(Conversation):
-    """A conversation that tells when it has ended."""
-
-    __slots__ = ("_ended", "_log", "place")
-
-    def __init__(
-        self, connection: Connection, settings: Settings, log: list[_Watched | Brief], place: dict[str, Any]
-    ) -> None:
-        super().__init__(connection, settings)
-        self.place = place
-        "The columns that say where its first packet with data is."
-        self._ended = 0
-        self._log = log
-
-    def end(self, rising: bool, packet: int) -> None:
-        """See Consumer."""
-        super().end(rising, packet)
-        ended = self._ended | 1 << rising
-        if ended != self._ended:
-            self._ended = ended
-            if ended == 3:
-                self._log.append(self)
 
 
 class Analysis:
@@ -124,7 +101,7 @@ class Analysis:
             schema(table)
         self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
-        self._ended: list[_Watched | Brief] = []
+        self._ended: list[Watched | Brief] = []
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
@@ -139,25 +116,18 @@ class Analysis:
         self._windows = Windows(self.limits)
         self._order = Order(self.limits)
         self._closing = ClosingRows()
+        self._undecoded = Undecoded()
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
         "The time of the last packet, in nanoseconds."
 
-    def _position_of(self, packet: int) -> int | None:
-        """Return where the data of a packet of the batch begins in its file; None for none."""
-        found = self.batches.flows.segments
-        if packet < 0 or found is None:
-            return None
-        at = int(np.searchsorted(found.index, packet))
-        return _known(int(found.position[at])) if at < len(found) and found.index[at] == packet else None
-
-    def _watched(self, connection: Connection, settings: Settings) -> _Watched:
+    def _watched(self, connection: Connection, settings: Settings) -> Watched:
         flows = self.batches.flows
-        packet = flows.opened
-        place: dict[str, Any] = {"file": self._file_of(packet), "file_offset": self._position_of(packet)}
-        place["packet"] = flows.packets.numbered(packet) if packet >= 0 else None
-        return _Watched(connection, settings, self._ended, place)
+        made = Watched(connection, settings, self._ended, self._file_of(flows.opened), flows.opened)
+        made.place = flows.place_of(flows.opened)
+        self._undecoded.watch(made)
+        return made
 
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
@@ -175,6 +145,7 @@ class Analysis:
         """Return the rows that the frames of a batch of packets bring."""
         flows = self.batches.flows
         packets, found = flows.packets, flows.segments
+        self._undecoded.seek(flows, self._file_of)
         held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
         numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
         late = self._order.take(flows)
@@ -190,8 +161,7 @@ class Analysis:
     def _disordered(self, late: Late) -> dict[str, Any]:
         """Return the row of a connection whose packets are not in the order of time."""
         return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
-                          file=self._file_of(late.place), file_offset=self._position_of(late.place),
-                          packet=late.packet)  # fmt: skip
+                          **_at(self._file_of(late.place), self.batches.flows.place_of(late.place)))  # fmt: skip
 
     def _file_of(self, packet: int) -> str:
         """Return the file of a packet of the batch; the current one for none."""
@@ -232,8 +202,7 @@ class Analysis:
     def skipped(self, counts: Mapping[str, int], first: Mapping[str, Place]) -> Tables:
         """Return the rows for packets that were skipped and may have been ours, by reason."""
         made = [
-            _violation(None, place.time, kind="undecoded", rule="skipped", reason=reason, file=self.file,
-                       file_offset=_known(place.offset), packet=place.packet + 1 if place.packet >= 0 else None)
+            _violation(None, place.time, kind="undecoded", rule="skipped", reason=reason, **_at(self.file, place))
             for reason, place in lost(counts, first)
         ]  # fmt: skip
         return self._rows("violations", made) if made else {}
@@ -262,6 +231,7 @@ class Analysis:
                     file=self.file,
                     earlier=self.batches.flows.files,
                     numbers=numbers,
+                    positions=self._positions(frames.packet),
                     payload=self._payload,
                     dictionaries=self._dictionaries,
                 )
@@ -271,6 +241,14 @@ class Analysis:
         self._malformed(found, frames, numbers)
         self._closed(found, frames, numbers, final)
         return {table: _joined(batches) for table, batches in found.items()}
+
+    def _positions(self, packets: Ints) -> Ints:
+        """Return where the data of packets of the batch begins in their files; -1 for none."""
+        flows = self.batches.flows
+        places = np.full(len(flows.packets) + 1, -1, np.int64)  # the last one is that of the packet -1
+        if flows.segments is not None:
+            places[flows.segments.index] = flows.segments.position
+        return places[packets]
 
     def _closed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints, final: bool) -> None:
         """Add what the end of connections brings."""
@@ -289,9 +267,16 @@ class Analysis:
             for one, seen in zip(ended, known, strict=True)
         ]  # fmt: skip
         parts, endings = self.ledger.close(closing, whole=not final)
+        lost: list[tuple[Watched, tuple[int, int]]] = []
         for one, seen, ending in zip(ended, known, endings, strict=True):
             if not isinstance(one, Brief):
+                self._undecoded.ended(one)
                 self._connection(made, one, ending, seen, final)
+                if one.content in UNDECODED:
+                    lost.append((one, _octets(one) if seen is None else seen.octets))
+        if lost and "frames" in self.tables:
+            options = {"payload": self._payload, "dictionaries": self._dictionaries}
+            found.setdefault("frames", []).append(self._undecoded.rows(lost, **options))
         if parts:
             self._found(found, Findings.joined(parts), frames, numbers)
         for table, rows_made in made.items():
@@ -363,12 +348,12 @@ class Analysis:
             "stream": int(frames.stream[row]),
             "offset": _known(int(frames.offset[row])),
             "file": self._file_of(int(frames.packet[row])),
-            "file_offset": self._position_of(int(frames.packet[row])),
+            "file_offset": _known(self.batches.flows.place_of(int(frames.packet[row])).offset),
             "packet": number or None,
         }
 
     def _connection(
-        self, made: dict[str, list[dict[str, Any]]], conversation: _Watched, ending: Ending | None,
+        self, made: dict[str, list[dict[str, Any]]], conversation: Watched, ending: Ending | None,
         seen: Seen | None, final: bool,
     ) -> None:  # fmt: skip
         """Add the rows of a connection that has ended."""
@@ -377,11 +362,11 @@ class Analysis:
             rule, right = UNDECODED[conversation.content]
             wrong = _violation(connection.id, connection.time, kind="undecoded", rule=rule, expected=right,
                                reason=conversation.text)  # fmt: skip
-            made["violations"].append(wrong | conversation.place)
+            made["violations"].append(wrong | _at(conversation.file, conversation.place))
         if "connections" in self.tables:
             row = self._closing.row(conversation, ending, seen, final)
             row["closed"] = micros(seen.last if seen is not None else self.last)
-            row["file"] = conversation.place["file"]
+            row["file"] = conversation.file
             made["connections"].append(row)
 
     def _rows(self, table: str, made: list[dict[str, Any]]) -> Tables:
@@ -472,6 +457,18 @@ def _by_side(frames: Frames, held: Ints) -> Ints:
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:
     return {"conn": conn, "ts": micros(time), **more}
+
+
+def _at(file: str, place: Place) -> dict[str, Any]:
+    """Return the columns that say where a packet is."""
+    number = place.packet + 1 if place.packet >= 0 else None
+    return {"file": file, "file_offset": _known(place.offset), "packet": number}
+
+
+def _octets(conversation: Conversation) -> tuple[int, int]:
+    """Return the bytes of both directions that were delivered."""
+    halves = conversation.connection.halves
+    return halves[False].counts.data, halves[True].counts.data
 
 
 def _known(value: int) -> int | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from afflux.capture.settings import Content
 from afflux.core.entry import ProtocolEntry
 from afflux.core.meanings import Act, Broken, StreamKind
 
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from afflux.capture.ledger import Wrong
     from afflux.capture.talk import Talk
 
-__all__ = ["UNDECODED", "by_side", "explained", "instead", "or_else", "readable"]
+__all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -30,14 +29,6 @@ _REASONS: Final = {
     Broken.DIRECTION: "{type} from the {side} of a {kind}",
     Broken.STREAM: "{type} on stream {stream}: it is about the connection",
 }
-
-
-UNDECODED: Final = {
-    Content.ENCRYPTED: ("encrypted", "decrypt it with --keylog FILE, the file that SSLKEYLOGFILE names"),
-    Content.MID_STREAM: ("undecoded", "start the capture before the connection opens, and without a snap length"),
-    Content.AMBIGUOUS: ("undecoded", "name the protocol with -d PORT=NAME"),
-}
-"The rule of connections that cannot be decoded, and what would have been right."
 
 
 def explained(
@@ -87,3 +78,10 @@ def by_side(closing: str, closed_by: str | None) -> str:
         return ""
     verb = " by" if closing in ("fin", "rst") else ", half closed by"
     return f"{verb} the {'client' if closed_by == '>' else 'server'}"
+
+
+def undecoded(connections: int, file: str, packet: int) -> str:
+    """Return the warning about connections that could not be decoded. The first of them begins with a packet."""
+    many = "1 connection" if connections == 1 else f"{connections:,} connections"
+    where = f"packet {packet:,} of {file}" if packet else file
+    return f"{many} could not be decoded, the first from {where} on: see the kind undecoded in the table violations"

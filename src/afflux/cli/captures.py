@@ -155,12 +155,14 @@ def decoder_of(
 
 def frames(decoder: Decoder) -> Iterator[dict[str, Any]]:
     """Yield the frame records of a capture. Names the connections on stderr, and reports at the end."""
-    shown = disputed = 0
+    shown = disputed = without = 0
     for record in decoder:
         shown = _opened(decoder, shown)
+        without = _undecoded(decoder, without)
         disputed = _disputed(decoder, disputed)
         yield record
     _opened(decoder, shown)
+    _undecoded(decoder, without)
     _disputed(decoder, disputed)
     _summary(decoder)
 
@@ -181,6 +183,19 @@ def _opened(decoder: Decoder, shown: int) -> int:
             client, server = (low, high) if found.client else (high, low)
             within = f" in {found.security}" if found.security is not None else ""
             tell(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{within}")
+        shown += 1
+    return shown
+
+
+def _undecoded(decoder: Decoder, shown: int) -> int:
+    """Name the connections that cannot be decoded, and where they begin; return how many were named so far."""
+    for found in decoder.undecoded():
+        if shown < _SHOWN:
+            low, high = map(decoder.capture.names.text, (found.connection.low, found.connection.high))
+            client, server = (low, high) if found.connection.opener is not False else (high, low)
+            at = f" at byte {found.place.offset:,}" if found.place.offset >= 0 else ""
+            where = f", from packet {found.place.packet + 1:,}{at} on" if found.place.packet >= 0 else ""
+            tell(f"afflux: {found.connection.id} {client} > {server} {found.text}{where}")
         shown += 1
     return shown
 

@@ -71,6 +71,7 @@ class Summary:
 
         self.tallies[name] += len(batch)
         if name == "frames":
+            self.tallies[name] -= batch["protocol"].null_count  # bytes that could not be decoded
             return
         {"connections": self._connections, "stalls": self._stalls, "violations": self._violations}.get(
             name, lambda batch: None
@@ -230,6 +231,8 @@ def _where(row: dict[str, Any]) -> str:
     direction = f" {row['dir']}" if row["dir"] else ""
     stream = f" stream {row['stream']}" if row["stream"] is not None and row["stream"] >= 0 else ""
     place = f" at {row['offset']}" if row["offset"] is not None else ""
+    if row["kind"] == "undecoded" and row["packet"] is not None:
+        place = f" from packet {row['packet']:,} on" + (f" of {escaped(row['file'])}" if row["file"] else "")
     return f"{row['conn']}{direction}{stream}{place}"
 
 

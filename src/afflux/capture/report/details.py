@@ -87,7 +87,10 @@ class Traffic:
         self.frames = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Add frames; those without a time are counted only."""
+        """Add frames; those without a time are counted only. Bytes that could not be decoded have no type."""
+        import pyarrow.compute as pc
+
+        batch = batch.filter(pc.is_valid(batch["type"]))
         self.frames += batch.num_rows
         times, known = micros(batch, "ts")
         length = np.nan_to_num(numbers(batch, "length"))
