@@ -55,13 +55,13 @@ class Decoder:
                 raise Unsupported(f"{entry.name} has no dissector")
         self.capture = capture
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets, opened=[])
+        self._settings = settings = Settings(entries, ports or {}, payload, capture.limits, capture.secrets, opened=[])
         self.network = Network(capture.limits)
         self.hints: set[str] = set()
         "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
         self.order = Order(capture.limits)
         "The packets that are not in the order of time."
-        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, self._settings), overlap=overlap)
+        self.flows = Flows(capture.limits, lambda connection: Conversation(connection, settings), overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -71,7 +71,7 @@ class Decoder:
         return found | ({Content.EMPTY.value: empty} if empty else {})
 
     def opened(self) -> list[Conversation]:
-        """Return the connections with frames that were recognized since the last call."""
+        """Return the connections with frames that were recognized since the last call, the first 1,024 of them."""
         found, self._settings.opened = self._settings.opened, []
         return found or []
 
