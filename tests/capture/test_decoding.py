@@ -88,6 +88,17 @@ def test_every_protocol_as_its_dissector_reads_it(protocol: str, size: int) -> N
     assert found.tally == {protocol: 1}
 
 
+@pytest.mark.parametrize("count", [1_023, 1_024, 1_025])
+def test_the_connections_that_wait_to_be_named_are_bounded(count: int) -> None:
+    found = Decoded(
+        [one for port in range(count) for one in Talk(("10.0.0.1", 1_000 + port)).send(True, prefixed(SETUP))]
+    )
+    ports = [found.decoder.capture.names.text(one.connection.low) for one in found.decoder.opened()]
+    assert found.tally == {"rsocket": count}
+    assert ports == [f"10.0.0.1:{1_000 + port}" for port in range(min(count, 1_024))]
+    assert found.decoder.opened() == []
+
+
 @pytest.mark.parametrize("chunk", [300, 0x8_0000])
 def test_frames_are_in_the_order_in_which_their_last_byte_was_captured(chunk: int) -> None:
     talk = Talk()

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="tables need the extra capture")
 
+import pyarrow.parquet as pq
+
+from afflux.capture import output
 from afflux.capture.places import captures_in
 from afflux.capture.tables import CHUNK
 from afflux.capture.units import Decoding, units_of
 from afflux.core.limits import Limits
 from tests.capture.tabling import SETUP, asks, item
+from tests.capture.test_decoding import ANSWER, ASK, message
 from tests.capture.tlspeers import TlsTalk
-from tests.capture.writing import Talk, block, enhanced, ethernet, interface, ipv4, pcap, pcapng, section
+from tests.capture.writing import Packet, Talk, block, enhanced, ethernet, interface, ipv4, pcap, pcapng, section
 from tests.transports.certificates import Certificates
 
 
@@ -71,6 +78,74 @@ def test_a_reader_that_is_closed_leaves_no_thread(tmp_path: Path) -> None:
     assert next(found)[0] == "frames"
     found.close()
     assert set(threading.enumerate()) <= before
+
+
+def test_a_file_of_a_table_has_a_bounded_number_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a writer knows of them is in memory, and in the end of the file."""
+    monkeypatch.setattr(output, "_FLUSH_BYTES", 1)
+    monkeypatch.setattr(output, "_ROW_GROUPS", 3)
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap(Talk().whole(SETUP + asks(1), item(1))))
+    found = [(table, batch) for table, batch in Decoding().files([path]) if table in ("frames", "streams")]
+    attempt = output.TableWriter(tmp_path / "made", Decoding()).take(found * 7)
+    for table, batch in found:
+        files = [pq.ParquetFile(each) for each in (Path(attempt.directory) / table).iterdir()]
+        assert sorted(each.num_row_groups for each in files) == [1, 3, 3]
+        assert sum(each.metadata.num_rows for each in files) == 7 * len(batch) == attempt.rows[table]
+
+
+def left_open(talk: Talk) -> list[Packet]:
+    return [*talk.open(), *talk.send(True, SETUP + asks(1)), *talk.send(False, item(1))]
+
+
+def without_a_segment(talk: Talk) -> list[Packet]:
+    packets = talk.whole(SETUP + asks(1), item(1) * 200)
+    return packets[:6] + packets[7:]
+
+
+def in_a_websocket(talk: Talk) -> list[Packet]:
+    return talk.whole(ASK % b"" + message(SETUP[3:], masked=True), ANSWER % b"" + message(item(1)[3:]))
+
+
+def opened_twice(talk: Talk) -> list[Packet]:
+    return left_open(talk) + left_open(replace(talk, initial=(5, 7), sent={True: bytearray(), False: bytearray()}))
+
+
+def of_others(talk: Talk) -> list[Packet]:
+    return talk.whole(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+@pytest.mark.parametrize("flows", [2, 65_536])
+@pytest.mark.parametrize("say", [left_open, without_a_segment, in_a_websocket, opened_twice, of_others])
+def test_nothing_of_a_capture_is_left_to_the_garbage_collector(
+    say: Callable[[Talk], list[Packet]], flows: int, tmp_path: Path
+) -> None:
+    """It runs late, so a worker of Spark would hold what several tasks have read; and a run of it takes long."""
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap([packet for port in range(5) for packet in say(Talk(("10.0.0.1", 1_000 + port)))]))
+    decoding = Decoding(limits=replace(Limits.server(), capture_flows=flows))
+    units = units_of(captures_in([str(path)]), decoding.limits)
+    for make in (partial(decoding.files, [path]), *(partial(decoding.of, unit) for unit in units)):
+        with garbage() as left:
+            assert sum(len(batch) for _, batch in make())
+        assert [one for one in left if str(getattr(one, "__module__", "")).startswith("afflux")] == []
+
+
+@contextmanager
+def garbage() -> Iterator[list[object]]:
+    """What the block leaves to the garbage collector, after the block."""
+    gc.collect()
+    found: list[object] = []
+    try:
+        gc.disable()
+        yield found
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        found += gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 @pytest.mark.parametrize(("overlap", "size"), [("first", 4), ("last", 9)])

@@ -64,15 +64,15 @@ class FrameBatches:
             if entry.dissector is None:
                 raise Unsupported(f"{entry.name} has no dissector")
         self._checksums = checksums
-        self._settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
-        self._reader = BatchReader(self._settings)
+        self._settings = settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
+        self._reader = BatchReader(settings)
         self._reader.whole.passed = passed
         self._kinds = Kinds()
         self._last: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
         self.flows = Flows(
-            limits, lambda connection: make(connection, self._settings), overlap=overlap, whole=self._reader.whole
+            limits, lambda connection: make(connection, settings), overlap=overlap, whole=self._reader.whole
         )
         "The connections."
 

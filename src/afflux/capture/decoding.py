@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from weakref import proxy
 
 from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection, Flows
@@ -63,7 +65,8 @@ class Decoder:
         "Options that name another protocol, for connections whose first frame cannot be read; 64 at most."
         self.order = Order(capture.limits)
         "The packets that are not in the order of time."
-        self.flows = Flows(capture.limits, self._conversation, overlap=overlap)
+        me: Any = proxy(self)  # the flows know this object only weakly, so that both are freed without the collector
+        self.flows = Flows(capture.limits, lambda connection: me._conversation(connection), overlap=overlap)
 
     @property
     def tally(self) -> dict[str, int]:
@@ -73,7 +76,7 @@ class Decoder:
         return found | ({Content.EMPTY.value: empty} if empty else {})
 
     def opened(self) -> list[Conversation]:
-        """Return the connections with frames that were recognized since the last call."""
+        """Return the connections with frames that were recognized since the last call, the first 1,024 of them."""
         found, self._settings.opened = self._settings.opened, []
         return found or []
 

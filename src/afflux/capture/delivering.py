@@ -306,7 +306,7 @@ class Delivering:
             if half.expected < 0 and not connection.closed:
                 half.begin(seq, synced=True)
                 return connection
-            self._flows.finish(connection, packet)
+            self._flows.free(connection, packet)
             connection = None
         return self._flows.opening(key, connection, rising, seq, bool(flags & ACK), time)
 

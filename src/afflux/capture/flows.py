@@ -172,7 +172,7 @@ class Flows:
         self.rest()
         for connection in self._table.values():
             if isinstance(connection, Connection):
-                self.finish(connection)
+                self.free(connection)
         self._table.clear()
 
     def finish(self, connection: Connection, packet: int = -1, *, told: bool = False) -> None:
@@ -185,6 +185,12 @@ class Flows:
             self._recent.forget(half)
             if waits or not told:
                 connection.consumer.end(rising, packet)
+
+    def free(self, connection: Connection, packet: int = -1, *, told: bool = False) -> None:
+        """End a connection that gets no more segments. It and its consumer know each other: this lets them be freed
+        without the garbage collector. ``told``: see ``finish``."""
+        self.finish(connection, packet, told=told)
+        del connection.consumer
 
     def find(self, key: Key) -> Entry | None:
         """Return the current connection between two ends."""
@@ -234,8 +240,7 @@ class Flows:
 
     def retire(self, key: Key, connection: Connection, packet: int, *, told: bool = False) -> Opening:
         """Free a connection that has ended in order, and remember only that it has. ``told``: see ``finish``."""
-        self.finish(connection, packet, told=told)
-        del connection.consumer  # they know each other, and are freed without the garbage collector
+        self.free(connection, packet, told=told)
         left = Opening(connection.time, bool(connection.opener))
         left.closed = left.ended = True
         self._table[key] = left
@@ -249,7 +254,7 @@ class Flows:
             self.dropped += 1
             _, oldest = self._table.popitem(last=False)
             if isinstance(oldest, Connection):
-                self.finish(oldest)
+                self.free(oldest)
 
     def hand_over(self, connection: Connection, rising: bool, found: list[Delivery], packet: int) -> None:
         """Give bytes and gaps to the consumer."""

@@ -153,7 +153,7 @@ class Boundaries:
             out: list[Any] = [column.data for column in (at, sizes, tails)]  # faster than the array, item by item
             count = boundaries(data, starts.tolist(), stops.tolist(), out[0], out[1], out[2], width, own, mask, largest)
             self._left -= count
-        return at[:count], sizes[:count], tails
+        return at[:count].copy(), sizes[:count].copy(), tails  # views would keep all of the arrays
 
     def records(
         self, block: bytes, at: int, end: int, *, big: bool, swapped: bool, most: int

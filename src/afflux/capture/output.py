@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ VERSION: Final = 1
 "The version of the tables."
 MARK: Final = "_afflux.json"
 "The file that marks a directory with tables. Readers of Parquet skip names that begin with an underscore."
+_ROW_GROUPS: Final = 256
+"Writes into one file: its writer keeps what it knows of each row group until the file is closed."
 _FLUSH_BYTES: Final = 0x200_0000
 "Bytes of a table in memory after which they are written."
 
@@ -199,6 +202,7 @@ class TableWriter:
         self._waiting: dict[str, list[Any]] = {}
         self._bytes: dict[str, int] = {}
         self._writers: dict[str, Any] = {}
+        self._writes = Counter[str]()
         self._rows: dict[str, int] = {}
         self._disordered = self._undecoded = 0
         self._late = self._begin = ("", 0)
@@ -282,7 +286,6 @@ class TableWriter:
 
     def _write(self, table: str, batches: list[Any]) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         rows = pa.Table.from_batches(batches).unify_dictionaries()
         columns = [name for name in self._partition_by if name in rows.schema.names]
@@ -290,16 +293,25 @@ class TableWriter:
             self._partitioned(table, rows, columns)
             return
         if table not in self._writers:
-            (self._directory / table).mkdir(parents=True, exist_ok=True)
-            path = self._directory / table / f"part-{uuid4().hex}.parquet"
-            plain = self._decoding.schema(table)
-            texts = [one.name for one in plain if pa.types.is_string(one.type)]
-            numbers = [one.name for one in plain if pa.types.is_primitive(one.type)]
-            self._writers[table] = pq.ParquetWriter(
-                path, rows.schema, use_dictionary=texts, write_statistics=numbers, compression="snappy",
-                store_schema=False,
-            )  # fmt: skip
+            self._writers[table] = self._writer(table, rows.schema)
         self._writers[table].write_table(rows)
+        self._writes[table] += 1
+        if self._writes[table] % _ROW_GROUPS == 0:
+            self._writers.pop(table).close()
+
+    def _writer(self, table: str, schema: Any) -> Any:
+        """Begin a file of a table."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        (self._directory / table).mkdir(parents=True, exist_ok=True)
+        path = self._directory / table / f"part-{uuid4().hex}.parquet"
+        plain = self._decoding.schema(table)
+        texts = [one.name for one in plain if pa.types.is_string(one.type)]
+        numbers = [one.name for one in plain if pa.types.is_primitive(one.type)]
+        return pq.ParquetWriter(
+            path, schema, use_dictionary=texts, write_statistics=numbers, compression="snappy", store_schema=False
+        )
 
     def _partitioned(self, table: str, rows: Any, columns: Sequence[str]) -> None:
         import pyarrow as pa

@@ -30,6 +30,8 @@ EXAMINED: Final = LOOK + 8
 "Bytes that recognition looks at: those of a first frame, and its length."
 _MOST_KINDS: Final = 64
 "Kinds of connections that are counted apart: names in TLS come from outside."
+_MOST_OPENED: Final = 1_024
+"Conversations that are kept for whoever names them."
 _MOST_NAMED: Final = 64
 "Conversations that cannot be decoded and are kept until the caller takes them."
 _BEGINNINGS: Final = 256
@@ -83,7 +85,7 @@ class Settings:
     later: list[Event] | None = None
     "The events that the caller handles at the end of the batch, in order; None if they are handled at once."
     opened: list[Conversation] | None = None
-    "Takes the conversations with frames that are recognized; None: they are not kept."
+    "Takes the conversations with frames that are recognized, up to 1,024; None: they are not kept."
     undecoded: list[Conversation] | None = None
     "Takes the conversations that cannot be decoded, up to 64; None: they are not kept."
     recognized: dict[tuple[bytes, bool], Recognition] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class Settings:
 
     def count(self, conversation: Conversation) -> None:
         """Count a conversation whose content is known now."""
-        if conversation.protocol is not None and self.opened is not None:
+        if conversation.protocol is not None and self.opened is not None and len(self.opened) < _MOST_OPENED:
             self.opened.append(conversation)
         if conversation.content in UNDECODED and self.undecoded is not None and len(self.undecoded) < _MOST_NAMED:
             self.undecoded.append(conversation)

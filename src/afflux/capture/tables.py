@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from weakref import proxy
 
 import numpy as np
 
@@ -102,6 +103,7 @@ class Analysis:
         self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
         self._ended: list[Watched | Brief] = []
+        me: Any = proxy(self)  # the batches know this object only weakly, so that all are freed without the collector
         self.batches = FrameBatches(
             recognizable() if entries is None else entries,
             self.limits,
@@ -109,7 +111,7 @@ class Analysis:
             payload=True,
             secrets=secrets,
             overlap=overlap,
-            make=self._watched,
+            make=lambda connection, settings: me._watched(connection, settings),
             passed=self._ended.append,
         )
         self.ledger = Ledger(self.limits, round(stall_s * 1e9))

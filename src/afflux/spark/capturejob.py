@@ -21,6 +21,7 @@ from afflux.capture.parts import Part
 from afflux.capture.places import CaptureFiles, captures_in
 from afflux.capture.units import Decoding, Unit, units_of
 from afflux.core.errors import Error
+from afflux.spark.memory import give_back
 from afflux.spark.tail import reason_of
 
 if TYPE_CHECKING:
@@ -150,5 +151,11 @@ def _size(unit: Unit) -> int:
 
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
-    writer = TableWriter(Path(made), decoding, partition_by)
+    try:
+        return _written(TableWriter(Path(made), decoding, partition_by), unit)
+    finally:
+        give_back()
+
+
+def _written(writer: TableWriter, unit: Unit) -> Attempt:
     return writer.take(writer.wanted.of(unit, dictionaries=writer.dictionaries))

@@ -31,6 +31,7 @@ from afflux.capture.units import Unit, units_of
 from afflux.core.errors import Invalid
 from afflux.filters import Filter, pushed
 from afflux.spark.captureoptions import CaptureOptions
+from afflux.spark.memory import give_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,12 @@ class _Reading:
 
     def rows(self, unit: Unit, more: Filter | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a unit, of which ``more`` selects some."""
+        try:
+            yield from self._rows(unit, more)
+        finally:
+            give_back()
+
+    def _rows(self, unit: Unit, more: Filter | None) -> Iterator[pa.RecordBatch]:
         names = _arrow_schema(self.options).names
         for _, batch in self.options.decoding.of(unit):
             chosen = batch if more is None else batch.filter(more.mask(batch))
