@@ -121,6 +121,12 @@ class Driver:
         """
         return await self.renew() if self.state.over and self.renew is not None else self
 
+    def may_open(self, size: int) -> bool:
+        """Whether a stream may be opened with ``size`` bytes now, without waiting for ``writable``."""
+        if self.state.over or self.leases.agreed or size > self.room.loop_bytes or self.output.room_beside() <= 0:
+            return False
+        return not self.streams.pause(len(self.calls.replies))
+
     async def writable(self, verb: str, size: int = 0) -> Driver:
         """Wait until a stream may be opened with ``size`` bytes by ``verb``. Returns the connection to use.
 

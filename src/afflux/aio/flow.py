@@ -93,12 +93,14 @@ class Inbound:
         if self._adaptive is not None:
             self._adaptive.arrived(len(payloads), self.driver.state.now())
         step = self._step
+        if complete:
+            self.ended = True
+            if step > 1:
+                step = _CHUNK  # nothing is granted any more
         if len(payloads) <= step:
             self.chunks.append(payloads)
         else:
             self.chunks.extend(payloads[i : i + step] for i in range(0, len(payloads), step))
-        if complete:
-            self.ended = True
         self.wake()
         window = self.window
         if self._granted * 2 <= (0 if window is None else window.target):
@@ -413,7 +415,9 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
     async def _begin(self) -> None:
         """Open the stream, when there is room for the request."""
         if self._open is not None:
-            await self._inbound.writable()
+            inbound = self._inbound
+            if not inbound.driver.may_open(inbound.asked):
+                await inbound.writable()
             self._start(0)
 
     async def _advance(self) -> bool:

@@ -1,15 +1,24 @@
-"""Serve the streams and channels of a peer: one task for each handler, with slots separate from those of requests."""
+"""Serve the streams and channels of a peer, with slots separate from those of requests.
+
+One task begins all handlers of one pass, one after the other, as long as they end without suspending; the first that
+suspends retains that task, and each of the others gets its own. A short stream within credit and room costs no task,
+and ``asyncio.current_task()``, ``asyncio.timeout`` and context variables behave as in any task.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from contextvars import Context
+from types import AsyncGeneratorType
+from typing import Any, cast
 
 from afflux.aio.flow import Inbound, ItemStream
 from afflux.aio.sender import Sender
 from afflux.aio.slots import Producing, Slots, WaitingQueue
+from afflux.aio.stepping import rest_here, rest_within
+from afflux.aio.tasks import TASK_FAILED
 from afflux.calls.arguments import awaits
 from afflux.core.autocredit import Kept
 from afflux.core.errors import Canceled
@@ -20,16 +29,21 @@ __all__ = ["STOPS", "Producers"]
 STOPS = (KeyboardInterrupt, SystemExit)
 "Exceptions of a handler that also leave the event loop."
 
+_HALF_S = 0.000_15
+"Seconds that the first half of a turn's streams takes at least for a separate write to be worthwhile."
+
 
 class Producers:
     """The handlers of the streams and channels of one connection."""
 
-    __slots__ = ("_credit", "_slots", "queue")
+    __slots__ = ("_credit", "_slots", "_worker", "queue")
 
     def __init__(self, slots: Slots, credit: Kept) -> None:
         self._slots = slots
         self._credit = credit
         self.queue = WaitingQueue(slots)
+        self._worker: asyncio.Task[Any] | None = None
+        "The task that begins the waiting handlers."
 
     def add(self, event: Opened, sent: int) -> None:
         """Queue a stream or channel for a slot; a former process has sent ``sent`` items of its answer."""
@@ -37,24 +51,89 @@ class Producers:
 
     def begin(self) -> None:
         """Begin as many handlers as there are slots, while there is room."""
-        slots, queue = self._slots, self.queue.items
-        limits, room = slots.driver.engine.limits, slots.room
-        while isinstance(queue, deque) and queue and room > 0 and slots.producing < limits.streams:
-            verb, _, asked = one = queue.popleft()
+        if self._worker is not None and not self._worker.done():
+            return
+        self._worker = None
+        if self._may_begin:
+            self._worker = self._slots.driver.tasks.spawn(self._work(), self._slots.context.copy())
+        else:
+            self._hold_back()
+
+    @property
+    def _may_begin(self) -> bool:
+        slots = self._slots
+        return bool(self.queue.items) and slots.producing < slots.driver.engine.limits.streams and slots.room > 0
+
+    def _next(self) -> Producing | None:
+        """Return the next stream, which begins now; None when there is none, or no slot or room for its handler."""
+        slots, queue = self._slots, self.queue
+        while self._may_begin and isinstance(queue.items, deque):
+            one = queue.items.popleft()
+            asked = one[2]
             if isinstance(asked, Producing) and not (slots.canceled and slots.was_canceled(one)):
-                self.queue.begun(1)
-                self._begin(verb, asked)
-        if queue and not slots.driver.state.over:
-            slots.driver.room.handlers_wait |= room <= 0
+                queue.begun(1)
+                if asked.items is None:
+                    # A channel's first item is consumed by its handler.
+                    slots.driver.input.consumed(len(asked.event.payload), 1)
+                slots.producing += 1
+                return asked
+        return None
+
+    def _hold_back(self) -> None:
+        """No further handler may begin now."""
+        slots = self._slots
+        if self.queue.items and not slots.driver.state.over:
+            slots.driver.room.handlers_wait |= slots.room <= 0
             self.queue.watch()
 
-    def _begin(self, verb: str, asked: Producing) -> None:
-        slots, stream = self._slots, asked.event.stream
-        driver = slots.driver
-        if asked.items is None:
-            driver.input.consumed(len(asked.event.payload), 1)  # a channel's first item is consumed by its handler
-        slots.producing += 1
-        slots.begin(verb, stream, driver.tasks.spawn(self._produce(asked), slots.context.copy(), stream), asked)
+    async def _work(self) -> None:
+        """Begin handlers, one after the other, until one of them suspends: it retains this task, and the others get
+        tasks of their own. Each runs in a copy of the context; that of the first is the task's own."""
+        slots, me = self._slots, cast("asyncio.Task[Any]", asyncio.current_task())
+        begins, half, now = 0, len(self.queue.items) // 2, slots.driver.state.now
+        start = now()
+        context: Context | None = None
+        while begins < slots.driver.room.loop_frames and not me.cancelling() and (asked := self._next()) is not None:
+            begins += 1
+            event = asked.event
+            slots.begin(event.verb, event.stream, me, asked)
+            work = self._produce(asked)
+            try:
+                first = work.send(None) if context is None else context.run(work.send, None)
+            except BaseException as error:
+                self._ended(event.stream, error)
+            else:
+                slots.driver.tasks.serves(me, event.stream)
+                del me  # its error would refer to this frame, and this frame to it
+                self._spread()
+                await (rest_here(work, first) if context is None else rest_within(work, context, first))
+                return
+            context = slots.context.copy()
+            if begins == half and now() - start >= _HALF_S:
+                slots.driver.output.flush_early()  # the client works on the first half while the second is produced
+        self._worker = None
+        slots.driver.output.flush_soon()
+        slots.serving.on_free_slot()
+
+    def _ended(self, stream: int, error: BaseException) -> None:
+        """A handler has ended in its first step. ``error`` is StopIteration, or has been reported."""
+        self._slots.release(stream)
+        if isinstance(error, STOPS):
+            self._spread()
+            raise error
+        if not isinstance(error, StopIteration | asyncio.CancelledError):
+            self._slots.driver.state.log_failure(TASK_FAILED, error)
+
+    def _spread(self) -> None:
+        """Begin the waiting handlers in tasks of their own: the task that began them is taken."""
+        self._worker = None
+        slots = self._slots
+        while (asked := self._next()) is not None:
+            verb, stream = asked.event.verb, asked.event.stream
+            slots.begin(
+                verb, stream, slots.driver.tasks.spawn(self._produce(asked), slots.context.copy(), stream), asked
+            )
+        self._hold_back()
 
     async def _produce(self, asked: Producing) -> None:
         """Run one producer to its end, and close its source in any case."""
@@ -62,9 +141,10 @@ class Producers:
         source: Any = None
         try:
             source = self._slots.verbs[event.verb](event.payload if items is None else items)
-            if awaits(source):
-                source = await source
-            source = () if source is None else source
+            if type(source) is not AsyncGeneratorType:
+                if awaits(source):
+                    source = await source
+                source = () if source is None else source
             if sent:
                 from afflux.resume.recovery import skipping
 
@@ -83,7 +163,8 @@ class Producers:
         finally:
             if items is not None:
                 items.cancel()
-            await _close_source(source)
+            if type(source) is not AsyncGeneratorType or source.ag_frame is not None:  # it has not ended
+                await _close_source(source)
 
     # -- the halves of a stream ---------------------------------------------------------------------------------
 

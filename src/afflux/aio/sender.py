@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Generator, Iterable, Iterator
-from types import coroutine
+from types import AsyncGeneratorType, coroutine
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.payload import Payload, PayloadLike, check_items
@@ -22,6 +22,9 @@ __all__ = ["Over", "Sender", "Source"]
 
 Source = AsyncIterable[Any] | Iterable[Any]
 "The source of a producer's items; each is a payload or a list of payloads."
+
+_ASYNC = AsyncGeneratorType, AsyncIterable
+"Kinds of sources with asynchronous items; the usual one first, which is found fastest."
 
 
 class Over(Exception):  # noqa: N818 -- leaves the producer, never seen outside
@@ -110,11 +113,12 @@ class Sender:
         Raises:
             Exception: any exception of the source; the caller sends it to the peer.
         """
-        check_items(source)
+        if type(source) is not AsyncGeneratorType:
+            check_items(source)
         engine, room = self._driver.engine, self._room
         room.producing += 1
         try:
-            if isinstance(source, AsyncIterable):
+            if isinstance(source, _ASYNC):
                 await self._send_async(source)
             else:
                 await self._send_plain(iter(source))
@@ -133,6 +137,7 @@ class Sender:
             raise
         finally:
             room.producing -= 1
+            self._give_back()
             self._output.flush_soon()
 
     def complete(self) -> None:
@@ -201,7 +206,8 @@ class Sender:
             self._driver.owner.failed(self, error)
 
     async def _send_async(self, source: AsyncIterable[Any]) -> None:
-        await self._ready()
+        if not self._claims():
+            await self._ready()
         room, batch, small = self._room, self._batch, self._small
         full = False
         async for item in source:
@@ -229,11 +235,13 @@ class Sender:
                 if not self._output.flushing:
                     self._output.flush_soon()
                 if room.producing > 1 and self._turn != room.turn:
-                    self._claim()  # a promise of another turn is not valid any more
+                    # A promise of another turn is not valid any more.
+                    self._claim(self._output.room_beside() - room.promised)
             full = count >= self._quota or self._size >= self._bytes
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
-        await self._ready()
+        if not self._claims():
+            await self._ready()
         batch, small = self._batch, self._small
         full = False
         for item in source:
@@ -296,7 +304,8 @@ class Sender:
         if self._burst >= self._room.loop_frames or self._bytes <= 0:
             self._burst = 0
             await _turn()
-        await self._ready()
+        if not self._claims():
+            await self._ready()
 
     async def _ready(self) -> None:
         """Wait until at least one item may be produced, and claim room for some.
@@ -304,30 +313,38 @@ class Sender:
         Raises:
             Over: no more items are wanted.
         """
-        engine, room, scheduler = self._driver.engine, self._room, self._driver.state.scheduler
-        waiting = room.waiting_for_room
+        waiting = self._room.waiting_for_room
         try:
-            while True:
-                if self.failure is not None:
-                    raise self.failure
-                if self.over:
-                    raise Over
-                if self.completed:
-                    raise _late()
-                credit = engine.credit(self.id)
-                if credit > 0:
-                    if self._output.room_beside() <= room.promised or (waiting and not self._called):
-                        waiting.setdefault(self)
-                        self._output.flush_soon()  # promises end with the turn
-                    elif room.producing == 1 or scheduler is None or not scheduler.behind(self.id):
-                        self._quota = credit
-                        self._claim()
-                        return
+            while not self._claims():
                 await self._wait()
         finally:
             waiting.pop(self, None)
             if waiting and self._called:
                 self._output.flush_soon()  # wakes the next ones, even if this one's source produces nothing for long
+
+    def _claims(self) -> bool:
+        """Claim room for some items, and return True, if there is credit and room for one; otherwise join the queue
+        for what is missing. Raises as ``_ready`` does, which waits."""
+        if self.failure is not None:
+            raise self.failure
+        if self.over:
+            raise Over
+        if self.completed:
+            raise _late()
+        room, scheduler = self._room, self._driver.state.scheduler
+        credit = self._driver.engine.credit(self.id)
+        if credit <= 0:
+            return False
+        free = self._output.room_beside() - room.promised
+        if free <= 0 or (room.waiting_for_room and not self._called):
+            room.waiting_for_room.setdefault(self)
+            self._output.flush_soon()  # promises end with the turn
+            return False
+        if room.producing > 1 and scheduler is not None and scheduler.behind(self.id):
+            return False
+        self._quota = credit
+        self._claim(free)
+        return True
 
     async def _until_others_are_sent(self) -> None:
         """Wait with a large item while another one is being sent: each may exceed the room, but only one at a time.
@@ -355,12 +372,12 @@ class Sender:
         finally:
             self._waiter = None
 
-    def _claim(self) -> None:
-        """Claim a share of the room for this turn, at least one item. Small items are not counted by bytes: the quota
-        is at most the number that fits. With many producers each gets a large share in its turn instead of a small one
-        in every turn, so that 256 items share the cost of waking one."""
+    def _claim(self, free: int) -> None:
+        """Claim a share of the ``free`` room for this turn, at least one item. Small items are not counted by bytes:
+        the quota is at most the number that fits. With many producers each gets a large share in its turn instead of a
+        small one in every turn, so that 256 items share the cost of waking one."""
         room = self._room
-        share = max(0, min(self._output.room_beside() - room.promised, room.loop_bytes))
+        share = max(0, min(free, room.loop_bytes))
         self._quota = min(self._quota, max(1, share // self._small))
         self._bytes = max(1, share)
         self._promised = share

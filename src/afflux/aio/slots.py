@@ -113,7 +113,13 @@ class Slots:
         self.driver.engine.begin(stream)
 
     def returned(self, stream: int) -> None:
-        """Release the slot of a handler that has returned, or whose task has ended before it began."""
+        """Release the slot of a handler that has returned, or whose task has ended before it began, for the next."""
+        self.release(stream)
+        self.driver.output.flush_soon()
+        self.serving.on_free_slot()
+
+    def release(self, stream: int) -> None:
+        """Release the slot of a handler that has returned."""
         verb, _, asked = self.running.pop(stream)
         if asked is not None:
             self.producing -= 1
@@ -123,8 +129,6 @@ class Slots:
         elif verb == "fire":
             self.firing -= 1
         self.driver.engine.release(stream)
-        self.driver.output.flush_soon()
-        self.serving.on_free_slot()
 
     def fail(self, verb: str, stream: int, error: BaseException, asked: Payload | None = None) -> None:
         """Send the error of a handler to the peer; no-op for a stream that is over. ``asked`` is the request, whose

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
 
 from afflux.aio.state import State
 
-__all__ = ["Tasks"]
+__all__ = ["TASK_FAILED", "Tasks"]
+
+TASK_FAILED: Final = "afflux: a handler's task failed"
+"What is logged for an exception that nothing else reports."
 
 
 class Tasks:
@@ -32,6 +35,10 @@ class Tasks:
         task.add_done_callback(self._done)
         return task
 
+    def serves(self, task: asyncio.Task[Any], stream: int) -> None:
+        """A task of ``spawn`` that served no stream serves ``stream`` until it ends."""
+        self.running[task] = ~stream if self.running.get(task, 0) else stream
+
     def cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task of ``spawn``, once: a second cancel would interrupt its orderly end."""
         if (stream := self.running.get(task, -1)) >= 0:
@@ -43,5 +50,5 @@ class Tasks:
         if stream and stream != -1:
             driver.owner.task_ended(max(stream, ~stream), task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._state.log_failure("afflux: a handler's task failed", error)
+            self._state.log_failure(TASK_FAILED, error)
         driver.check_finished()

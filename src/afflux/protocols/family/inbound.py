@@ -31,6 +31,8 @@ from afflux.protocols.family.varied import LONG, add_more
 __all__ = ["Counting", "Inbound", "Runs"]
 
 _FAR = 1 << 62
+_FEW = 3
+"Items of one event that become objects immediately; an object for each of more is created when it is consumed."
 # Enum members are slow to look up.
 _IN_DONE, _CLOSED = StreamState.IN_DONE, StreamState.CLOSED
 
@@ -235,7 +237,7 @@ class Inbound:
             append(block[position + header_size : stop])
             position = stop
         streams.took(stream, len(datas), position - start - header_size * len(datas))
-        found = Plain(datas) if len(datas) > LONG else list(map(Payload, datas))
+        found = Plain(datas) if len(datas) > _FEW else list(map(Payload, datas))
         streams.current.events.append(Items(id, found, stop > 0))
         if stop:
             end_with(streams, stream)
