@@ -218,3 +218,16 @@ def test_the_decoder_names_connections_that_cannot_be_decoded() -> None:
     named = [(one.text.partition(" ")[0], one.place.packet) for one in decoder.undecoded()]
     assert named[0] == ("mid-stream,", 1) and [text for text, _ in named] == ["mid-stream,", "encrypted"]
     assert decoder.undecoded() == []
+
+
+def test_sides_that_begin_alike_are_decoded_without_their_syns_if_the_capture_has_both_beginnings() -> None:
+    """Or if it has one direction only. One beginning of two does not show whose it is (PC-11, PC-12)."""
+    sent = _cut("jmux", 1_448)
+    whole = tables(pcap(sent), tables=TABLES)
+    late = tables(pcap(sent[3:]), tables=TABLES)
+    columns = ("dir", "type", "offset", "length", "error")
+    assert brief(late["frames"], *columns) == brief(whole["frames"], *columns) and "violations" not in late
+    ours = [one for one in sent[3:] if one.data[26:30] == b"\x0a\0\0\x01"]
+    one_way = tables(pcap(ours), tables=TABLES)
+    assert brief(one_way["frames"], *columns) == [row for row in brief(whole["frames"], *columns) if row[0] == ">"]
+    assert brief(one_way["connections"], "protocol", "one_way") == [("jmux", True)]

@@ -124,6 +124,28 @@ sys.exit(main())
 """
 
 
+AT_THE_END = """
+import os, signal, sys
+from afflux.cli import main
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        kill(pid, number)
+
+sys.argv[0] = "afflux"
+sys.modules["__main__"].last = Last()
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(("words", "code"), [("--version", 0), ("request tcp:host", 2)])
+def test_while_modules_are_cleared(words: str, code: int) -> None:
+    """The command has ended, so its exit code counts."""
+    ended = subprocess.run([sys.executable, "-c", AT_THE_END, *words.split()], capture_output=True, timeout=PATIENCE)
+    assert ended.returncode == code
+    assert b"Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize("command", ["request", "shell"])
 def test_within_a_callback_of_the_loop(command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -7,7 +7,7 @@ the capture has the first frame of its client; the position of a frame is never 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
@@ -255,7 +255,7 @@ class Conversation(Followed):
                 continue  # any of a server's frames may look like its first one
             result = self.settings.recognize(self._starts[rising], client)
             if opener is None and result.protocol is not None:
-                both = self._both_begin(result.protocol, rising)
+                both = _both_begin(self.settings, self._starts, result.protocol, rising)
                 if not both and (both is False or not final):
                     more |= both is None
                     continue
@@ -282,17 +282,6 @@ class Conversation(Followed):
         else:
             synced = all(self._synced(rising) for rising in self._starts)
             self._other(Content.OTHER if synced else Content.MID_STREAM, "")
-
-    def _both_begin(self, protocol: ProtocolEntry, rising: bool) -> bool | None:
-        """Whether the other side also begins as one of a protocol does whose sides begin alike; None if more bytes must
-        decide. One such beginning does not show which side it is, nor that the capture has that of the other one."""
-        if self.settings.recognize(self._starts[rising], False).protocol is not protocol:
-            return True
-        other = self._starts.get(not rising)
-        if other is None:
-            return None
-        result = self.settings.recognize(other, False)
-        return None if result.more else result.protocol is protocol
 
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
@@ -396,6 +385,18 @@ class Conversation(Followed):
             texts = " or ".join(sorted(entry.name for entry in candidates))
             self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")
         return found
+
+
+def _both_begin(settings: Settings, starts: Mapping[bool, bytes], protocol: ProtocolEntry, rising: bool) -> bool | None:
+    """Whether the other side also begins as one of a protocol does whose sides begin alike; None if more bytes must
+    decide. One such beginning does not show which side it is, nor that the capture has that of the other one."""
+    if settings.recognize(starts[rising], False).protocol is not protocol:
+        return True
+    other = starts.get(not rising)
+    if other is None:
+        return None
+    result = settings.recognize(other, False)
+    return None if result.more else result.protocol is protocol
 
 
 def _ruled(placed: Iterable[Placed], rule: str, why: str = "") -> Iterator[Placed]:

@@ -2,13 +2,15 @@
 
 1. A standard stream that is closed is opened on /dev/null, so that no socket or file gets its descriptor.
 2. SIGINT ends the process at once, with exit code 130, before a command begins and after it has ended. Within a command
-   it raises KeyboardInterrupt (``interruptible``).
+   it raises KeyboardInterrupt (``interruptible``). When the interpreter clears its modules, nothing is left to end, and
+   SIGINT is ignored.
 3. Characters that the encoding of stdout or stderr does not have are escaped, as in ``\\u2026``.
 4. On a terminal an interrupted command ends its line, so that the prompt begins a new one.
 """
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import signal
@@ -37,6 +39,8 @@ def run_process(run: Callable[[], int]) -> int:
     _escape_characters()
     _whole_process = True
     signal.signal(signal.SIGINT, leave)
+    # Python would restore the default action, which changes the exit code, before it clears its modules.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     code = 0
     try:
         code = run()
