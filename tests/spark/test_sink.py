@@ -348,27 +348,6 @@ def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None
     assert Counter(rows(receiving.directory)) == wanted(5000)
 
 
-def test_a_receiver_whose_machine_has_crashed_refuses_the_commit(spark: Any, receiving: Receiving) -> None:
-    """The batch has failed then. It appears once when it is written again."""
-
-    def crash() -> None:
-        receiving.until("committing")
-        receiving.kill()
-        for path in receiving.directory.glob("_afflux/staging/*/*/*/*"):
-            os.truncate(path, path.stat().st_size // 2)  # the system had not written it
-        receiving.start()
-
-    def lose() -> None:
-        with meanwhile(crash):
-            write(raw(numbers(spark, 5000)), receiving.uri, writeId="tuesday")
-
-    receiving.stop_at("committing")
-    assert "refused to commit batch 0: partition 0 of batch 0" in said(lose)
-    assert rows(receiving.directory) == []
-    write(raw(numbers(spark, 5000)), receiving.uri, writeId="tuesday")
-    assert Counter(rows(receiving.directory)) == wanted(5000)
-
-
 # -- other peers ---------------------------------------------------------------------------------------------------
 
 

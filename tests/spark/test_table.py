@@ -215,6 +215,19 @@ def test_complete_parts_survive_the_receiver_and_partial_ones_do_not(tmp_path: P
     table.close()
 
 
+def test_a_closed_table_does_not_commit_behind_its_successor(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    part = stage(table, [b"a"])
+    table.close()
+    successor = Table(tmp_path)
+    with pytest.raises(Rejected, match="the receiver is closing"):
+        commit(table, part)
+    assert visible(successor) == []
+    commit(successor, part)
+    assert visible(successor) == [b"a"]
+    successor.close()
+
+
 def test_stale_parts_are_deleted(tmp_path: Path) -> None:
     table = Table(tmp_path)
     stage(table, [b"a"])
@@ -375,7 +388,7 @@ from tests.spark.test_table import STEPS, replay
 def deadly(real, left):
     def call(*words, **named):
         left[0] -= 1
-        if left[0] <= 0:  # several threads sync
+        if not left[0]:
             os.kill(os.getpid(), signal.SIGKILL)
         return real(*words, **named)
     return call

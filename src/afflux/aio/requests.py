@@ -20,7 +20,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 from afflux.aio.answers import MAX_BUFFERED, AnswerSizes
-from afflux.aio.producers import STOPS
+from afflux.aio.producers import HALF_S, STOPS
 from afflux.aio.slots import Slots, Waiting, WaitingQueue
 from afflux.aio.stepping import rest_within
 from afflux.core.errors import Canceled
@@ -33,10 +33,6 @@ _BLOCKED_S = 0.1
 
 _FEW = 32
 "Number of answers for which a separate write is worthwhile, however little time they took."
-
-_HALF_S = 0.000_03
-"""Seconds that fewer answers, the first half of a turn's, take at least for a separate write to be worthwhile: it costs
-both sides some 10 µs."""
 
 _TRIAL_S = 0.02
 "Seconds that requests wait because of the expected size of answers, before twice as many handlers may run."
@@ -223,9 +219,9 @@ class Requests:
     ) -> tuple[list[int], list[Payload], int]:
         """Send the first half of the answers, if they are many or took long: the client works on it while the second
         half is produced; otherwise the two would alternate. 64 B, 256 concurrent: 217 → 326 k/s, 64 concurrent: 165 →
-        266 k/s, for 8 % more CPU; with a route, 16 concurrent: 42 → 59 k/s, for 20 %."""
+        266 k/s, for 8 % more CPU."""
         driver = self._slots.driver
-        if len(streams) < _FEW and driver.state.now() - start < _HALF_S:
+        if len(streams) < _FEW and driver.state.now() - start < HALF_S:
             return streams, answers, 0
         driver.engine.answer(streams, answers)
         driver.output.flush_early()

@@ -1,10 +1,13 @@
 """Receive the rows of one part as Arrow blocks, and write them to a Parquet file.
 
-A block is an Arrow IPC stream: a schema and its record batches. Complete parts belong to complete.py.
+A block is an Arrow IPC stream: a schema and its record batches. The name of a complete file is
+``part-<partition>-<attempt>-<rows>-<columns>.parquet``. ``columns`` is the fingerprint of the schema (schemas.py), so
+that parts are compared without opening them.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from afflux.core.errors import Invalid
 from afflux.protocols.rsocket.codes import Code
-from afflux.protocols.rsocket.staging import Stage, Staged
-from afflux.spark.complete import begin_to_write, checksum
+from afflux.protocols.rsocket.staging import Part, Stage, Staged
 from afflux.spark.ipc import MALFORMED, read_stream
 from afflux.spark.schemas import mismatch, plain
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["Owner", "PartWriter"]
+__all__ = ["Owner", "PartWriter", "stem"]
 
 
 class Owner(Protocol):
@@ -37,7 +39,7 @@ class Owner(Protocol):
         """Refuse rows with other columns than those of the table."""
 
     def complete(self, writer: PartWriter, schema: pa.Schema) -> Staged:
-        """Move the file to the complete parts."""
+        """Move the synced file to the complete parts."""
 
     def dropped(self, writer: PartWriter) -> None:
         """Delete the file."""
@@ -54,8 +56,6 @@ class PartWriter:
         "Rows received."
         self.size = 0
         "Bytes of the file that are counted for the table."
-        self.checksum = 0
-        "The CRC-32 of the complete file."
         self.refused = ""
         "Why the part will not be completed; empty while it may be."
         self._owner = owner
@@ -84,15 +84,18 @@ class PartWriter:
                 self._flush()
 
     def finish(self) -> Staged:
-        """Complete the part. Its commit makes it durable (complete.py). Raises as :meth:`write`."""
+        """Sync the file and complete the part. Raises as :meth:`write`."""
         with self._mutex:
             if self._schema is None or not self.rows or self._over:
                 raise Invalid("a part has at least one row", code=Code.INVALID)
             self._flush()
             self._close()
             self._reserve(self.path.stat().st_size)
-            self.checksum = checksum(self.path)
-            begin_to_write(self.path)
+            handle = os.open(self.path, os.O_RDWR)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
             staged = self._owner.complete(self, self._schema)
             self._over = True
             return staged
@@ -150,3 +153,8 @@ class PartWriter:
             (writer, file), self._output = self._output, None
             with file:
                 writer.close()
+
+
+def stem(part: Part) -> str:
+    """Return the name of the file of a part, without the fingerprint of its columns."""
+    return f"part-{part.partition:05}-{part.attempt:016x}-{part.rows}"

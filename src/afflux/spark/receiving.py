@@ -86,7 +86,7 @@ class Receiver:
         self._threads.shutdown(wait=False)
 
     async def channel(self, items: Any) -> AsyncIterator[Payload]:
-        """Answer STAGE: store the items, which are Arrow blocks, and answer STAGED; the commit makes them durable.
+        """Answer STAGE: store the items, which are Arrow blocks, and answer STAGED when they are durable.
 
         Raises:
             Invalid: the request has no STAGE, or a block is malformed.

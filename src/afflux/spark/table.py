@@ -2,7 +2,7 @@
 
 Layout of a table's directory. Names that begin with ``_`` are ignored by Spark, pyarrow and others::
 
-    query=<uuid>/batch=<number>/part-….parquet  visible; complete.py describes the names
+    query=<uuid>/batch=<number>/part-<partition>-<attempt>-<rows>-<schema>.parquet    visible
     _afflux/lock                                locked while a receiver has the table open
     _afflux/partial/…                           parts that are being received
     _afflux/staging/<query>/<run>/<batch>/…     complete parts that are not visible yet
@@ -14,13 +14,11 @@ Rules:
 
 0. A directory is a new table or has ``_afflux``: one with other files is refused. Hidden files, whose names begin with
    a dot, are not counted, because readers skip them and file managers create them.
-1. A part is complete when its file is renamed into ``staging``. It survives a crash of the receiver. A crash of the
-   machine may damage it, and then it is deleted instead of committed. A partial file is deleted, at the latest when the
-   table is opened again.
-2. A commit syncs the parts that it names, deletes the others, and renames the directory of the batch to its visible
-   name. At that moment the batch is committed. If a part cannot be synced, the staged batch is deleted: its bytes are
-   lost. The file in ``committed`` follows, so that a batch is recognized after the user has deleted it. After a crash
-   between the two, it is written from the visible name.
+1. A part is complete when its file is synced and renamed into ``staging``. A partial file is deleted, at the latest
+   when the table is opened again.
+2. A commit deletes the parts that it does not name, and renames the directory of the batch to its visible name. At that
+   moment the batch is committed. The file in ``committed`` follows, so that a batch is recognized after the user has
+   deleted it. After a crash between the two, it is written from the visible name.
 3. A batch that is not above the last committed one of its query is a duplicate: Spark commits batches in order.
 4. A new run of a query replaces the previous one, whose staged parts are deleted, and which is refused from then on.
    Duplicates are dropped without this, by rule 3.
@@ -54,18 +52,8 @@ from afflux.protocols.rsocket.staging import (
     Stage,
     Staged,
 )
-from afflux.spark.complete import is_whole, mark_in, name_of, stem, stem_in, sync_files
-from afflux.spark.parts import PartWriter
-from afflux.spark.queries import (
-    NotATable,
-    Queries,
-    Query,
-    TableError,
-    TableLocked,
-    as_uuid,
-    replace_file,
-    sync_directory,
-)
+from afflux.spark.parts import PartWriter, stem
+from afflux.spark.queries import NotATable, Queries, TableError, TableLocked, as_uuid, replace_file, sync_directory
 from afflux.spark.schemas import mark_of, mismatch
 
 if TYPE_CHECKING:
@@ -105,8 +93,6 @@ class Table:
         self._stale_s = stale_s
         self._mutex = threading.Lock()
         self._writers: set[PartWriter] = set()
-        self._committing: set[Path] = set()
-        "Staged batches that are being committed."
         self._closed = False
         self.staged_bytes = 0
         "Bytes of parts that are not committed, complete or not."
@@ -120,12 +106,10 @@ class Table:
             self._schema = self._table_schema()
             self._queries = Queries(self.directory, self._own, self._drop)
             self._sweep()
-            self._unchecked = {str(path) for path in self._own.glob("staging/*/*/*/*")}
-            "Parts of earlier receivers, which a crash of the machine may have damaged."
 
     def close(self) -> None:
         """Drop the parts that are being received, and unlock the table. Idempotent."""
-        with self._mutex:
+        with self._mutex:  # after this, another receiver may have the table
             self._closed = True
         for writer in list(self._writers):
             writer.discard()
@@ -159,68 +143,38 @@ class Table:
         Raises:
             ApplicationError: a part is not staged (NOT_STAGED), its columns are not those of the table
                 (SCHEMA_MISMATCH), or a later run of the query has begun (RUN_SUPERSEDED).
-            Rejected: the disk is full, or the batch is being committed.
+            Rejected: the disk is full, or the table was closed.
             TableError: the table cannot be written.
         """
-        with self._alone(self._queries.staged(commit.query, commit.run) / str(commit.batch)):
-            synced = self._sync(commit)
-            with self._mutex, self._errors():
-                return self._commit(commit, synced)
-
-    @contextmanager
-    def _alone(self, staged: Path) -> Iterator[None]:
-        """Refuse to commit or abort a batch during its commit: a failed sync is reported only once."""
-        with self._mutex:
-            if staged in self._committing:
-                raise Rejected(f"batch {staged.name} is being committed", code=Code.REJECTED)
-            self._committing.add(staged)
-        try:
-            yield
-        finally:
-            with self._mutex:
-                self._committing.discard(staged)
-
-    def _sync(self, commit: Commit) -> list[str]:
-        """Make the parts of a commit durable, without the mutex: others stage meanwhile. Return their names.
-
-        Damaged parts are deleted; the commit is refused then. Raises as :meth:`commit`.
-        """
         with self._mutex, self._errors():
-            _, staged, names = self._named(commit)
-        try:
-            with self._errors():
-                damaged = [name for name in names if not self._is_whole(staged / name)]
-                synced = sync_files(staged, names)
-        except Error:
-            with self._mutex, self._errors():
-                self._drop(staged)
-            raise
-        with self._mutex, self._errors():
-            for name in damaged:
-                self._drop(staged / name)
-        return synced
-
-    def _is_whole(self, path: Path) -> bool:
-        if (known := str(path)) in self._unchecked:
-            with suppress(FileNotFoundError):  # another commit has moved or dropped it
-                if not is_whole(path):
-                    return False
-            self._unchecked.discard(known)
-        return True
+            if self._closed:
+                raise Rejected("the receiver is closing", code=Code.REJECTED)
+            query = self._queries.enter(commit.query, commit.run)
+            if commit.batch <= query.last:
+                return Committed(rows=0, duplicate=True)
+            staged = self._queries.staged(commit.query, commit.run) / str(commit.batch)
+            chosen = self._chosen(commit, staged)
+            if chosen:
+                self._check_parts(chosen)
+                self._publish(staged, set(chosen), self._queries.visible(commit.query) / f"batch={commit.batch}")
+            query.last = commit.batch
+            self._queries.note(commit.query, query)
+            for old in self._queries.staged(commit.query, commit.run).glob("*"):
+                if int(old.name) <= commit.batch:
+                    self._drop(old)
+            return Committed(rows=sum(part.rows for part in commit.parts))
 
     def abort(self, abort: Abort) -> None:
         """Drop what a run has staged for a batch.
 
         Raises:
             ApplicationError: a later run of the query has begun (RUN_SUPERSEDED).
-            Rejected: the batch is being committed.
         """
-        staged = self._queries.staged(abort.query, abort.run) / str(abort.batch)
-        with self._alone(staged), self._mutex, self._errors():
+        with self._mutex, self._errors():
             self._queries.enter(abort.query, abort.run)
             for writer in [one for one in self._writers if _same_batch(one.stage, abort)]:
                 writer.refused = "the batch was aborted"
-            self._drop(staged)
+            self._drop(self._queries.staged(abort.query, abort.run) / str(abort.batch))
             self._sweep()
 
     # -- used by parts ------------------------------------------------------------------------------------------
@@ -251,7 +205,7 @@ class Table:
             raise mismatch(self._schema, schema)
 
     def complete(self, writer: PartWriter, schema: pa.Schema) -> Staged:
-        """Move the file of a part to the staged ones, unless its batch is a duplicate by now."""
+        """Move the synced file of a part to the staged ones, unless its batch is a duplicate by now."""
         with self._mutex, self._errors():
             self._writers.discard(writer)
             stage = writer.stage
@@ -266,11 +220,7 @@ class Table:
             mark, part = mark_of(schema), Part(stage.partition, stage.attempt, writer.rows)
             if not (self._own / "columns" / mark).exists():
                 replace_file(self._own / "columns" / mark, schema.serialize().to_pybytes())
-            path = place / name_of(part, writer.checksum, mark)
-            if path.exists():  # perhaps synced, unlike the new one, which has the same bytes
-                self._unlink(writer)
-            else:
-                writer.path.rename(path)
+            writer.path.rename(place / f"{stem(part)}-{mark}.parquet")
             return Staged(rows=writer.rows)
 
     def dropped(self, writer: PartWriter) -> None:
@@ -296,32 +246,9 @@ class Table:
         with suppress(OSError):
             writer.path.unlink(missing_ok=True)
 
-    def _commit(self, commit: Commit, synced: list[str]) -> Committed:
-        """Publish a batch whose parts are durable."""
-        query, staged, chosen = self._named(commit)
-        if commit.batch <= query.last:
-            return Committed(rows=0, duplicate=True)
-        if self._closed:
-            raise Rejected("the receiver is closing", code=Code.REJECTED)
-        if chosen != synced:
-            raise Rejected(f"parts of batch {commit.batch} have changed during its commit", code=Code.REJECTED)
-        if chosen:
-            self._check_parts(chosen)
-            self._publish(staged, set(chosen), self._queries.visible(commit.query) / f"batch={commit.batch}")
-        query.last = commit.batch
-        self._queries.note(commit.query, query)
-        for old in self._queries.staged(commit.query, commit.run).glob("*"):
-            if int(old.name) <= commit.batch:
-                self._drop(old)
-        return Committed(rows=sum(part.rows for part in commit.parts))
-
-    def _named(self, commit: Commit) -> tuple[Query, Path, list[str]]:
-        """Return the query of a commit, the directory of its staged batch, and the names of the files of its parts."""
-        query = self._queries.enter(commit.query, commit.run)
-        staged = self._queries.staged(commit.query, commit.run) / str(commit.batch)
-        if commit.batch <= query.last:
-            return query, staged, []
-        there = {stem_in(path.name): path.name for path in staged.glob("part-*.parquet")}
+    def _chosen(self, commit: Commit, staged: Path) -> list[str]:
+        """Return the names of the files of the parts."""
+        there = {path.name.rpartition("-")[0]: path.name for path in staged.glob("part-*.parquet")}
         chosen = []
         for part in commit.parts:
             if (name := there.get(stem(part))) is None:
@@ -330,11 +257,11 @@ class Table:
                 )
                 raise ApplicationError(NOT_STAGED, f"{text} with {part.rows} rows as attempt {part.attempt:x}")
             chosen.append(name)
-        return query, staged, chosen
+        return chosen
 
     def _check_parts(self, names: list[str]) -> None:
         """Refuse parts with different columns. The columns of the first batch become those of the table."""
-        marks = [mark_in(name) for name in names]
+        marks = [name.removesuffix(".parquet").rpartition("-")[2] for name in names]
         wanted = self._schema if self._schema is not None else self._columns(marks[0])
         for mark in set(marks) - {mark_of(wanted)}:
             raise mismatch(wanted, self._columns(mark))
