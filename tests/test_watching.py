@@ -298,6 +298,19 @@ async def test_a_handlers_error_names_the_request(
     assert record.exc_info is not None and record.levelno == logging.ERROR
 
 
+async def test_what_a_handler_lacks_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    class Lacking:
+        async def request(self, payload: afflux.Payload) -> None:
+            raise afflux.MissingExtra("flight data", "demo")
+
+    async with afflux.serve("tcp://127.0.0.1:0", Lacking()) as server, afflux.connect(server.uri) as peer:
+        with pytest.raises(ApplicationError) as found:
+            await peer.request(b"")
+    assert "demo" not in str(found.value)
+    (record,) = [record for record in caplog.records if record.name == "afflux.handlers"]
+    assert record.exc_info is not None and "afflux[demo]" in str(record.exc_info[1])
+
+
 async def test_a_failed_fire_without_route_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Echo()) as server, afflux.connect(server.uri) as peer:
         await peer.fire(b"x")

@@ -16,8 +16,8 @@ from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.gateway import Origin
 from afflux.journal import Journal, JournalDamaged, JournalError, Journalled, JournalLocked
-from afflux.protocols.rsocket.cursor import Read, split_request
-from afflux.protocols.rsocket.gap import Gap, Place
+from afflux.protocols.rsocket.cursor import Read, split_position, split_request
+from afflux.protocols.rsocket.gap import Gap, Place, gap_of
 from tests.gateway.remotes import (
     HERE,
     Counter,
@@ -541,10 +541,44 @@ def test_a_remote_that_refuses_the_first_request_ends_the_relay(tmp_path: Path) 
 
     async def main() -> None:
         async with afflux.serve(HERE, Refusing()) as remote, relaying(remote.uri, tmp_path) as relay:
-            with pytest.raises(afflux.Invalid, match="no such route"):
+            with pytest.raises(afflux.Invalid, match="no such route") as found:
                 await relay.failed()
+            assert found.value.__notes__ == [f"the remote is {remote.uri}"]
 
     asyncio.run(main())
+
+
+def test_a_stream_that_fails_each_time_behind_its_items_is_tried_again_more_and_more_slowly(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def __init__(self) -> None:
+            self.times, self.often = 0, asyncio.Event()
+
+        async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+            self.times += 1
+            if self.times == 4:
+                self.often.set()
+            yield b"item"
+            raise afflux.ApplicationError(message="no more today")
+
+    async def main() -> None:
+        handler = Failing()
+        waits = afflux.Backoff(first=0.1, factor=2, most=60, jitter=0)
+        async with (
+            afflux.serve(HERE, handler) as remote,
+            afflux.relay(remote.uri, journal=tmp_path, listen=HERE, backoff=waits) as relay,
+            asyncio.timeout(60),
+        ):
+            await handler.often.wait()
+            async with afflux.connect(relay.uri) as reader:
+                items = [item async for item in reader.stream(cursor=Read(first=0, limit=2))]
+        gap = gap_of(split_position(items[1].metadata)[1])
+        assert gap is not None and gap.cause == "the stream failed: no more today"
+
+    asyncio.run(main())
+    said = [record.getMessage() for record in caplog.records if "connecting again" in record.getMessage()]
+    assert [text.rpartition("again in ")[2] for text in said[:3]] == ["0.1 s", "0.2 s", "0.4 s"]
 
 
 def test_a_remote_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:

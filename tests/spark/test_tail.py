@@ -42,6 +42,10 @@ def test_an_example_writes_the_table(line: str, uri: str, spark: Any, tmp_path: 
     command, *words = shlex.split(line.replace(WRITTEN, uri))
     out = tmp_path / words[words.index("--out") + 1]
     words[words.index("--out") + 1] = str(out)
+    left = out / "_checkpoint" / "offsets"  # by a call that was killed while Spark wrote the first offset
+    left.mkdir(parents=True)
+    for name in (".0.5e2b.tmp", "..0.5e2b.tmp.crc"):
+        (left / name).touch()
     ran = here(*words)
     assert (command, ran.code) == ("afflux", 0), ran.errors
     told = json.loads(ran.out)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from afflux.aio.flow import ItemStream
 from afflux.aio.sender import Sender
 from afflux.calls import metadata_mime_of, route_in
-from afflux.core.errors import Canceled, Error, Invalid, Rejected
+from afflux.core.errors import Canceled, Error, Invalid, Rejected, Unsupported
 from afflux.core.events import Opened
 from afflux.core.limits import REASONS
 from afflux.core.payload import Payload
@@ -135,7 +135,7 @@ class Slots:
         route is logged."""
         if isinstance(error, asyncio.CancelledError):
             error = Canceled("the handler was canceled")
-        elif not isinstance(error, Error):
+        elif not isinstance(error, Error) or isinstance(error, Unsupported):  # the peer does not see its text
             self.failed += 1
             self._log(verb, stream, error, asked)
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))

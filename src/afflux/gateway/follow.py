@@ -93,6 +93,10 @@ class Follower:
         self._limits = limits
         self._backoff = backoff
         self._waits = backoff.waits(Random())
+        self._wait = 0.0
+        "The last of the waits, in seconds."
+        self._since = 0.0
+        "When the first items arrived on the current connection."
         self._name = origin.uri
         self._attached = False
         "Whether the remote has accepted a subscription since the start."
@@ -116,6 +120,7 @@ class Follower:
                 wait = next(self._waits, None)
                 if wait is None:
                     raise error
+                self._wait = wait
                 _log.warning("%s: %s; connecting again in %.1f s", self._name, error, wait)
                 await asyncio.sleep(wait)
         finally:
@@ -141,6 +146,8 @@ class Follower:
                     await self.intake.skip_large(error)
             return self._temporary(error)
         finally:
+            if self.connected and asyncio.get_running_loop().time() - self._since >= self._wait:
+                self._waits = self._backoff.waits(Random())  # else it ends each time that it begins
             self.connected = False
             self._items = None
         _log.info("%s: the stream is complete", self._name)
@@ -154,9 +161,11 @@ class Follower:
         """
         temporary = isinstance(error, _TEMPORARY) or type(error) is ConnectionClosed
         if not self._attached and (not temporary or _is_refusal(error)):
+            error.add_note(f"the remote is {self._name}")
             raise error
         if self.connected:
-            self.intake.cause = f"the connection was lost: {error}"
+            what = "the stream failed" if isinstance(error, ApplicationError) else "the connection was lost"
+            self.intake.cause = f"{what}: {error}"
         return error
 
     # -- one subscription ---------------------------------------------------------------------------------------
@@ -179,7 +188,7 @@ class Follower:
                     self._window.contained(len(chunk), await intake.arrived(chunk))
                     if not self.connected:
                         self._attached = self.connected = True
-                        self._waits = self._backoff.waits(Random())
+                        self._since = asyncio.get_running_loop().time()
                     self._grant()
         except Damaged as damage:
             _log.warning("%s: %s; its items are requested instead", self._name, damage.reason)

@@ -224,8 +224,8 @@ class Options:
     )
     starting_offsets: StartingOffsets | dict[str, StartingOffsets] = option(  # noqa: RUF009 -- a field, and its default is immutable
         _offsets,
-        'Start of a new query or a batch read: `earliest`, `latest` or an offset for each shard: `{"0": 1000}`; with '
-        "`streams` either for each name. A query with a checkpoint continues from its checkpoint.",
+        'Start of a new query or a batch read: `earliest` or an offset for each shard: `{"0": 1000}`; of a query also '
+        "`latest`. With `streams` one of them for each name. A query with a checkpoint continues from its checkpoint.",
         EARLIEST,
     )
     starting_timestamp: int | None = option(

@@ -8,6 +8,8 @@ Rules:
    times that double: an idle stream, a lost server, or a batch that runs.
 3. A stop waits for the end of the running batch. A second one ends the batch too. The next call repeats a batch that
    had begun, so the table may have more rows than were reported until then, but has none twice.
+4. Spark refuses a checkpoint in which a kill has left a temporary file and no batch. Such files are deleted before the
+   query starts.
 """
 
 from __future__ import annotations
@@ -97,14 +99,19 @@ class Tail:
     def __post_init__(self) -> None:
         if not self.out.strip():
             raise TableRefused("the table needs a directory, and its name is empty")
-        parts = urlsplit(self.out)
-        if parts.scheme not in ("", "file"):
-            return  # not a file system of this process
-        directory = Path(parts.path)
+        directory = self.directory
+        if directory is None:
+            return
         if directory.exists() and not directory.is_dir():
             raise TableRefused(f"{self.out} is a file: the table needs a directory")
         if directory.is_dir():
             self._check_files(directory)
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory; None if it is not on a file system of this process."""
+        parts = urlsplit(self.out)
+        return Path(parts.path) if parts.scheme in ("", "file") else None
 
     def _check_files(self, directory: Path) -> None:
         names = {path.name for path in directory.iterdir()}
@@ -245,6 +252,8 @@ def _thrown(text: str) -> str:
 
 
 def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
+    if (directory := tail.directory) is not None:
+        _forget_attempts(directory / CHECKPOINT)
     reader = spark.readStream.format("afflux").options(**tail.options)
     frame = (reader if tail.schema is None else reader.schema(tail.schema)).load()
     writer = frame.writeStream.option("checkpointLocation", f"{tail.out.rstrip('/')}/{CHECKPOINT}")
@@ -257,6 +266,15 @@ def _start(spark: SparkSession, tail: Tail) -> StreamingQuery:
     if tail.partition_by:
         writer = writer.partitionBy(*tail.partition_by)
     return writer.format(tail.format).start(tail.out)
+
+
+def _forget_attempts(checkpoint: Path) -> None:
+    """Delete what a kill has left of the first batch, if none is in the log (rule 4)."""
+    logs = [checkpoint / "offsets", checkpoint / "commits"]
+    found = [path for log in logs if log.is_dir() for path in log.iterdir()]
+    if all(path.name.startswith(".") and path.is_file() for path in found):
+        for path in found:
+            path.unlink(missing_ok=True)
 
 
 def _knows_delta(spark: SparkSession) -> bool:
