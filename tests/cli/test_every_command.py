@@ -61,8 +61,8 @@ RUNNING = {
 }
 "What runs until it is stopped, where the command can do so."
 
-MODULES = (300, 800)
-"The numbers of imported modules after which SIGINT arrives: during the imports of every command, and during its own."
+MODULES = (300, 800) if os.environ.get("AFFLUX_EXHAUSTIVE") else (800,)
+"The numbers of imported modules after which SIGINT arrives: those of every command (make random), and its own."
 QUIET_S = 2.0
 "Seconds without a further import after which a command has begun to wait."
 

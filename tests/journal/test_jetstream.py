@@ -332,7 +332,7 @@ def test_a_bounded_stream_makes_the_writer_wait_and_discards_nothing(server: Nat
 
 
 @needs_nats
-def test_appends_and_reads_survive_a_restart_of_the_server(tmp_path: Path) -> None:
+def test_appends_and_reads_survive_a_restart_of_the_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with nats_server(tmp_path) as server, closing(JetStreamBackend(server.uri("ticks"))) as backend:
         filled(backend, 3)
         for stop in (server.stop, server.kill):
@@ -347,6 +347,8 @@ def test_appends_and_reads_survive_a_restart_of_the_server(tmp_path: Path) -> No
             assert stored(backend) == expected(0, backend.heads.head)
             timer.join()
         assert backend.heads.head == 11
+        said = [record.getMessage() for record in caplog.records if record.name == "afflux.journal"]
+        assert sum("trying again" in text for text in said) == sum("answer again" in text for text in said) > 0
 
 
 @needs_nats

@@ -734,7 +734,7 @@ async def test_an_item_that_no_reader_can_receive_is_refused(tmp_path: Path, mor
         assert await reading.ends()
         assert (await journal_of(handler)).refused == 1
     [error] = stubborn.refusals
-    text = f"an item of {stubborn.size} bytes was refused after offset 3: with payload_bytes={4 * MI}, an item has"
+    text = f"an item of {stubborn.size} bytes was refused at offset 3: with payload_bytes={4 * MI}, an item has"
     assert text in str(error) and text in caplog.text
 
 

@@ -273,7 +273,7 @@ def test_an_item_that_no_reader_can_receive_is_refused(tmp_path: Path) -> None:
         assert journal.item_bytes == most
         journal.append([bytes(most), Payload(bytes(most - 1), b"m")], 0)
         for item in (Payload(bytes(most + 1)), Payload(bytes(most), b"m")):
-            with pytest.raises(ItemTooLarge, match=f"an item of {most + 1} bytes was refused after offset 2") as caught:
+            with pytest.raises(ItemTooLarge, match=f"an item of {most + 1} bytes was refused at offset 2") as caught:
                 journal.append([Payload(b"good"), item], 0)
             assert isinstance(caught.value, LimitExceeded)
         assert (journal.tail, journal.refused) == (2, 2)

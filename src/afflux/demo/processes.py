@@ -75,7 +75,8 @@ async def line(running: asyncio.subprocess.Process, log: Path) -> str:
     try:
         return (await asyncio.wait_for(running.stdout.readline(), EVENT_TIMEOUT_S)).decode()
     except TimeoutError:
-        raise JobFailed(f"no event for {EVENT_TIMEOUT_S:g} s: {last_words(log)}") from None
+        text = f"no event for {EVENT_TIMEOUT_S:g} s: the machine may be too slow. The log says: {last_words(log)}"
+        raise JobFailed(text) from None
 
 
 def last_words(log: Path) -> str:

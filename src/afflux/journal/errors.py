@@ -89,12 +89,12 @@ class ItemTooLarge(JournalError, LimitExceeded):
         if most < largest_item(limits):
             return cls(
                 path,
-                f"an item of {size} bytes was refused after offset {tail}: a message of its server has at most {most} "
+                f"an item of {size} bytes was refused at offset {tail}: a message of its server has at most {most} "
                 "(max_payload); send it in parts, or raise max_payload",
             )
         return cls(
             path,
-            f"an item of {size} bytes was refused after offset {tail}: with payload_bytes={limits.payload_bytes}, an "
+            f"an item of {size} bytes was refused at offset {tail}: with payload_bytes={limits.payload_bytes}, an "
             f"item has at most {largest_item(limits)}; send it in parts, or raise payload_bytes here and in readers",
         )
 

@@ -163,7 +163,10 @@ class Link:
         lost: Lost | None = None
         while True:
             try:
-                return await attempt()
+                result = await attempt()
+                if waits is not None:
+                    _log.warning("journal %s: its servers answer again", self.path)
+                return result
             except Lost as error:
                 if waits is None:
                     waits, limit = _BACKOFF.waits(Random()), self.address.timeout_s
