@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.forking import Process
-from tests.cli.running import PIPE, Server, afflux
+from tests.cli.running import COMMAND, PIPE, Server, afflux
 from tests.journal.nats import nats_server, needs_nats
 
 SLOW = '{"count": 1000000, "size": 10, "delay_ms": 20}'
 
 
-def told(process: Process, text: str) -> None:
+def told(process: subprocess.Popen[str], text: str) -> None:
     """Wait for a line on stderr that ends with a text."""
     assert process.stderr is not None
     while line := process.stderr.readline():
@@ -34,7 +35,7 @@ def test_sigint(command: str, begun: bool, tmp_path: Path) -> None:
         words = ["--demo"] if served else ["--from", remote.uri, "-d", SLOW, "--listen"]
         place = ["tcp://127.0.0.1:0", "--journal", nats.uri("x")]
         words = [command, *place, *words] if served else [command, *words, *place]
-        with Process(words, stdout=PIPE, stderr=PIPE, text=True) as process:
+        with subprocess.Popen([*COMMAND, *words], stdout=PIPE, stderr=PIPE, text=True) as process:
             assert process.stdout is not None
             read = ["request", process.stdout.readline().split()[1], "--cursor", "0", "-o", "raw", "--timeout", "0"]
             read += ["-d", SLOW] if served else []

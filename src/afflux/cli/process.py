@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "leave", "run_process", "silence"]
+__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "leave_at_once", "run_process", "silence"]
 
 INTERRUPTED = 130
 "128 + SIGINT."
@@ -38,7 +38,7 @@ def run_process(run: Callable[[], int]) -> int:
     _open_standard_streams()
     _escape_characters()
     _whole_process = True
-    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGINT, _leave)
     # Python would restore the default action, which changes the exit code, before it clears its modules.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     code = 0
@@ -67,7 +67,7 @@ def run_process(run: Callable[[], int]) -> int:
 def interruptible() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt meanwhile. No-op within a program that is more than the command, and within a
     command that handles SIGINT itself."""
-    if not _whole_process or signal.getsignal(signal.SIGINT) is not leave:
+    if not _whole_process or signal.getsignal(signal.SIGINT) is not _leave:
         yield
         return
     import logging
@@ -77,7 +77,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, leave)
+        signal.signal(signal.SIGINT, _leave)
 
 
 def silence() -> None:
@@ -100,8 +100,13 @@ def _no_interruption(record: logging.LogRecord) -> bool:
     return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
-def leave(number: int, frame: object) -> None:
-    """End the process at once: a handler of SIGINT."""
+def leave_at_once() -> None:
+    """Let SIGINT end the process at once from now on. No-op within a program that is more than the command."""
+    if _whole_process:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(number: int, frame: object) -> None:
     _end_line()
     os._exit(INTERRUPTED)
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from afflux.cli.process import leave
+from afflux.cli.process import leave_at_once
 from afflux.cli.telling import tell
 
 __all__ = ["GRACE", "Stopped", "listen_for_signals", "unless_stopped"]
@@ -34,7 +34,7 @@ def listen_for_signals(stopped: asyncio.Future[signal.Signals]) -> None:
     def arrived(number: signal.Signals) -> None:
         loop.remove_signal_handler(number)
         if number == signal.SIGINT:
-            signal.signal(number, leave)  # asyncio's own would wait for the threads of the loop
+            leave_at_once()  # asyncio's own handler would wait for the threads of the loop
         if not stopped.done():
             stopped.set_result(number)
             loop.call_later(GRACE + 1, tell, f"afflux: still ending; another {number.name} ends it at once")
