@@ -275,8 +275,9 @@ def test_packets_that_go_back_in_time_are_told_whatever_the_tables(spark: Any, t
     path.write_bytes(pcap(late))
     said: list[str] = []
     decode(spark, [str(path)], str(tmp_path / "out"), Decoding(tables=("streams",)), said.append)
-    (warned,) = [text for text in said if text.startswith("warning: ")]
+    warned = "\n".join(text for text in said if text.startswith("warning: "))
     assert f"packets of 1 connection go back in time, the first is packet {len(sent) - 9} of {path}: " in warned
+    assert f"1 connection could not be decoded, the first from packet 1 of {path} on: " in warned
     assert sorted(os.listdir(tmp_path / "out")) == [MARK, "streams"]
 
 
