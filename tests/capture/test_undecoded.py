@@ -209,7 +209,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
     assert f"from packet {number} on" in text and "not decoded: 1 mid-stream, not decoded" in text
     made = afflux(["spark", "decode", "--master", "none", str(path), "--out", str(out)])
     assert made.returncode == 0
-    assert f"1 connection could not be decoded, the first from packet {number} of {path} on" in made.stderr
+    assert f"1 connection could not be decoded, the first from packet {number} of {path.name} on" in made.stderr
 
 
 def test_the_decoder_names_connections_that_cannot_be_decoded() -> None:

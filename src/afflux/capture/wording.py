@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from afflux.core.entry import ProtocolEntry
@@ -83,5 +84,6 @@ def by_side(closing: str, closed_by: str | None) -> str:
 def undecoded(connections: int, file: str, packet: int) -> str:
     """Return the warning about connections that could not be decoded. The first of them begins with a packet."""
     many = "1 connection" if connections == 1 else f"{connections:,} connections"
-    where = f"packet {packet:,} of {file}" if packet else file
+    name = Path(file).name
+    where = f"packet {packet:,} of {name}" if packet else name
     return f"{many} could not be decoded, the first from {where} on: see the kind undecoded in the table violations"
