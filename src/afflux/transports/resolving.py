@@ -6,13 +6,15 @@ would then hold up the end of the program; uvloop has only four of them.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["resolved"]
 
@@ -31,6 +33,8 @@ async def resolved(host: str | None, port: int | None, flags: int = 0) -> _Found
     Raises:
         socket.gaierror: the host is unknown.
     """
+    import asyncio
+
     with contextlib.suppress(socket.gaierror):
         return _addresses(host, port, flags | socket.AI_NUMERICHOST | socket.AI_NUMERICSERV)
     loop, lookup = asyncio.get_running_loop(), (host, port, flags)

@@ -16,6 +16,7 @@ from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.parting import Parting
+from afflux.transports.resolving import resolved
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,8 +62,6 @@ class Tcp:
     ) -> Listener:
         """Bind every address of the host; port 0 binds all of them to one free port."""
         import asyncio
-
-        from afflux.transports.resolving import resolved
 
         loop = asyncio.get_running_loop()
         try:
@@ -120,8 +119,6 @@ async def connected(address: Address) -> socket.socket:
         ConnectFailed: there is no listener.
     """
     import asyncio
-
-    from afflux.transports.resolving import resolved
 
     try:
         return await _connect(asyncio.get_running_loop(), await resolved(address.host, address.port))
