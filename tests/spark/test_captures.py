@@ -277,7 +277,7 @@ def test_packets_that_go_back_in_time_are_told_whatever_the_tables(spark: Any, t
     decode(spark, [str(path)], str(tmp_path / "out"), Decoding(tables=("streams",)), said.append)
     warned = "\n".join(text for text in said if text.startswith("warning: "))
     assert f"packets of 1 connection go back in time, the first is packet {len(sent) - 9} of {path}: " in warned
-    assert "1 connection could not be decoded, the first from packet 1 of a.pcap on: " in warned
+    assert "1 connection could not be decoded, the first from packet 2 of a.pcap on: " in warned
     assert sorted(os.listdir(tmp_path / "out")) == [MARK, "streams"]
 
 
