@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled", "is_built"]
+__all__ = ["Bytes", "Column", "Columns", "Table", "build", "compiled", "is_built", "is_loaded"]
 
 Column: TypeAlias = npt.NDArray[np.int64]
 "Numbers."
@@ -76,6 +76,11 @@ def build(function: _Function) -> _Function:
 def is_built(function: Callable[..., Any]) -> bool:
     """Return whether a marked function has been compiled."""
     return function in _MADE
+
+
+def is_loaded() -> bool:
+    """Whether a marked function has been compiled: the next one then takes some milliseconds, if the cache has it."""
+    return bool(_MADE)
 
 
 def _compile(plain: FunctionType, njit: Any, fingerprint: str) -> Any:

@@ -58,6 +58,8 @@ class Connection:
     "The direction of the side that opened it; None if the capture does not show it."
     closed: bool = False
     "A RST was seen, or both FINs."
+    freed: bool = False
+    "No segment changes it any more; it has no consumer."
     consumer: Consumer = field(init=False)
     _id: str = ""
 

@@ -21,8 +21,8 @@ from afflux.capture.missing import expected, suspects
 from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
 from afflux.capture.recent import Recent
-from afflux.capture.segments import FIN, RST, SYN, Segments
-from afflux.capture.skipping import UNKNOWN, Place
+from afflux.capture.segments import FIN, RST, SYN, Segments, place_of
+from afflux.capture.skipping import Place
 from afflux.capture.whole import Brief, Whole
 from afflux.core.limits import Limits
 
@@ -148,12 +148,7 @@ class Flows:
 
     def place_of(self, packet: int) -> Place:
         """Return where a packet of the last batch is, and where its data begins; -1 stands for none."""
-        found = self.segments
-        if packet < 0 or found is None:
-            return UNKNOWN
-        at = int(np.searchsorted(found.index, packet))
-        offset = int(found.position[at]) if at < len(found) and found.index[at] == packet else -1
-        return Place(self.packets.numbered(packet) - 1, offset, int(self.packets.time[packet]))
+        return place_of(packet, self.packets, self.segments)
 
     def disputes(self) -> list[Conflict]:
         """Return the conflicts since the last call, 1,024 at most."""
@@ -191,6 +186,7 @@ class Flows:
         without the garbage collector. ``told``: see ``finish``."""
         self.finish(connection, packet, told=told)
         del connection.consumer
+        connection.freed = True
 
     def find(self, key: Key) -> Entry | None:
         """Return the current connection between two ends."""

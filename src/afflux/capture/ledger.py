@@ -121,6 +121,11 @@ class Ledger:
         "The ids of the connections, by number."
         self.translator = Translator(limits.capture_streams)
 
+    @staticmethod
+    def compiled(closing: bool) -> bool:
+        """Whether the kernels are compiled that ``take`` needs, and with ``closing`` that of ``close``."""
+        return is_built(kernels.apply) and (not closing or is_built(kernels.close))
+
     def take(self, frames: Frames, held: Ints | None = None) -> Findings:
         """Apply the frames of a batch; return what they bring.
 
@@ -129,7 +134,8 @@ class Ledger:
             held: three rows with an element for each frame: how long the server and the client of its connection could
                 not send until then, in nanoseconds, and what is missing of it (see ``MISSED``).
         """
-        followers = self._follow(frames.conversations)
+        self.begin(frames.conversations)
+        followers = [self._followers[talk] for talk in frames.conversations]
         table = self.translator.table(frames, followers, held)
         parts: list[tuple[Any, ...]] = []
         cases: list[Wrong] = []
@@ -191,15 +197,13 @@ class Ledger:
             start = stop
         return found
 
-    def _follow(self, talks: Sequence[Talk]) -> list[Follower]:
-        """Return what is known about connections with frames."""
-        known = self._followers
-        if new := [talk for talk in talks if talk not in known]:
+    def begin(self, talks: Sequence[Talk]) -> None:
+        """Note connections with frames, as far as they are new. ``take`` does it for those of its frames; what is known
+        of a connection from its first byte is read here, and not later."""
+        if new := [talk for talk in talks if talk not in self._followers]:
             self._begin(new)
-        return [known[talk] for talk in talks]
 
     def _begin(self, talks: Sequence[Talk]) -> None:
-        """Note connections with frames."""
         while len(self._free) < len(talks):
             size = len(self._conns)
             self._conns = np.concatenate((self._conns, np.zeros_like(self._conns)))

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from afflux.capture.network import V4, Datagrams, Network, Words
 from afflux.capture.packets import Fields, Ints, Packets
-from afflux.capture.skipping import Skipped
+from afflux.capture.skipping import UNKNOWN, Place, Skipped
 
-__all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "segments", "segments_in"]
+__all__ = ["ACK", "FIN", "RST", "SYN", "End", "Segments", "place_of", "segments", "segments_in"]
 
 FIN: Final = 0x01
 SYN: Final = 0x02
@@ -104,6 +104,16 @@ def segments_in(found: Datagrams, block: bytes, skipped: Skipped, packets: Packe
         scale=scale,
         mss=mss,
     )
+
+
+def place_of(packet: int, packets: Packets, found: Segments | None) -> Place:
+    """Return where a packet of a batch is, and where its data begins; -1 stands for none. ``found`` are the segments of
+    the batch."""
+    if packet < 0 or found is None:
+        return UNKNOWN
+    at = int(np.searchsorted(found.index, packet))
+    offset = int(found.position[at]) if at < len(found) and found.index[at] == packet else -1
+    return Place(packets.numbered(packet) - 1, offset, int(packets.time[packet]))
 
 
 def _options(fields: Fields, at: Ints, end: Ints, word: Ints) -> tuple[Ints, Ints]:

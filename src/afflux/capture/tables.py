@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from weakref import proxy
@@ -23,6 +24,7 @@ from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
+from afflux.capture.gathered import Gathered, by_side, file_of
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
 from afflux.capture.ledger_columns import DOUBTED
 from afflux.capture.order import REMEDY, Late, Order
@@ -35,7 +37,6 @@ from afflux.capture.secrets import Secrets
 from afflux.capture.segments import Segments, segments
 from afflux.capture.settings import UNDECODED, Settings
 from afflux.capture.skipping import Place, Skipped, lost
-from afflux.capture.talk import rising
 from afflux.capture.undecoded import Undecoded, Watched
 from afflux.capture.whole import Brief
 from afflux.capture.window import Seen, Windows
@@ -134,6 +135,11 @@ class Analysis:
     def take(self, packets: Packets, found: Segments | None = None) -> Tables:
         """Return the rows that a batch of packets brings. ``found`` are its segments, if they are known. The garbage
         collector waits meanwhile (pausing.py)."""
+        with uncollected():
+            return self.follow(self.gather(packets, found))
+
+    def gather(self, packets: Packets, found: Segments | None = None) -> Gathered:
+        """Decode a batch of packets; return what ``follow`` makes its rows of. ``found``: see ``take``."""
         batches = self.batches
         with uncollected():
             found = segments(packets, batches.network) if found is None else found
@@ -141,47 +147,68 @@ class Analysis:
             frames = batches.take(packets, found)
             if len(packets):
                 self.last = int(packets.time[-1])
-            return self._followed(frames)
+            return self._gathered(frames)
 
-    def _followed(self, frames: Frames) -> Tables:
-        """Return the rows that the frames of a batch of packets bring."""
-        flows = self.batches.flows
-        packets, found = flows.packets, flows.segments
-        self._undecoded.seek(flows, self._file_of)
-        held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
-        numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
-        late = self._order.take(flows)
-        if self._order.late and held is not None and found is not None and len(found):
-            doubted = np.array([key in self._order.late for key in flows.keys], np.bool_)
-            held[found.index[doubted[flows.flow]], 2] |= DOUBTED
-        made = self._tables(frames, numbers, held, final=False)
-        if late:
-            disordered = self._rows("violations", [self._disordered(one) for one in late])
-            made |= {name: _joined([*([made[name]] if name in made else []), one]) for name, one in disordered.items()}
-        return made
+    def follow(self, batch: Gathered) -> Tables:
+        """Return the rows that a batch brings. Call it for each batch, in their order."""
+        with uncollected():
+            packets, found = batch.packets, batch.segments
+            held = None
+            if found is not None and not batch.final:
+                held = self._windows.take(packets, found, batch.flow, batch.keys)
+                if batch.doubted is not None and len(found):
+                    held[found.index[batch.doubted[batch.flow]], 2] |= DOUBTED
+            made = self._tables(batch, held)
+            if batch.late:
+                late = self._rows("violations", [_disordered(batch, one) for one in batch.late])
+                made |= {name: _joined([*([made[name]] if name in made else []), one]) for name, one in late.items()}
+            return made
 
-    def _disordered(self, late: Late) -> dict[str, Any]:
-        """Return the row of a connection whose packets are not in the order of time."""
-        return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
-                          **_at(self._file_of(late.place), self.batches.flows.place_of(late.place)))  # fmt: skip
+    def detach(self, batch: Gathered) -> bool:
+        """Prepare a batch to be followed in another thread, while the next one is gathered; return whether that is
+        allowed. It is not if segments may change a connection that has ended, or kernels may have to be compiled, which
+        cannot be interrupted there. Call it when all batches before were followed."""
+        if not (self.ledger.compiled(bool(batch.ended)) and self._windows.compiled):
+            return False
+        if not all(isinstance(one, Brief) or one.connection.freed for one in batch.ended):
+            return False
+        self.ledger.begin([talk for talk in batch.frames.conversations if not isinstance(talk, Brief)])
+        return True
+
+    def _gathered(self, frames: Frames, *, final: bool = False) -> Gathered:
+        """Return what the rows of the last batch are made of. ``final``: see ``Gathered``."""
+        flows, late, doubted = self.batches.flows, [], None
+        if not final:
+            self._undecoded.seek(flows, self._file_of)
+            late = self._order.take(flows)
+            if self._order.late and len(flows.keys):
+                doubted = np.array([key in self._order.late for key in flows.keys], np.bool_)
+        ended, self._ended[:] = list(self._ended), []
+        for one in ended:
+            if not isinstance(one, Brief):
+                self._undecoded.ended(one)
+        packets, found = replace(flows.packets, block=b""), flows.segments  # the frames have what is needed of it
+        return Gathered(
+            frames=frames, packets=packets, segments=None if found is None else replace(found, block=b""),
+            flow=flows.flow, keys=flows.keys,
+            file=self.file, earlier=flows.files, last=self.last, ended=ended, late=late, doubted=doubted, final=final,
+        )  # fmt: skip
 
     def _file_of(self, packet: int) -> str:
         """Return the file of a packet of the batch; the current one for none."""
-        earlier = self.batches.flows.files
-        return earlier[packet] if 0 <= packet < len(earlier) else self.file
+        return file_of(packet, self.batches.flows.files, self.file)
 
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
         rest = self.batches.rest()
-        parts = [] if rest is None else [self._followed(rest)]
+        parts = [] if rest is None else [self.follow(self._gathered(rest))]
         empty = self._empty() if "connections" in self.tables else []
-        numbers = np.empty(0, np.int64)
-        parts += [self._tables(self.batches.end(), numbers, None, final=True)]
+        parts += [self.follow(self._gathered(self.batches.end(), final=True))]
         flows = self.batches.flows
         for start in range(0, len(empty), _TOGETHER):
             for key, opening in empty[start : start + _TOGETHER]:
                 flows.retire(key, flows.open(key, opening, opening.time, -1), -1)
-            parts.append(self._tables(self.batches.end(), numbers, None, final=True))
+            parts.append(self.follow(self._gathered(self.batches.end(), final=True)))
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: _joined([part[name] for part in parts if name in part]) for name in names}
 
@@ -221,50 +248,40 @@ class Analysis:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _tables(self, frames: Frames, counted: Ints, held: Ints | None, *, final: bool) -> Tables:
-        """Return the rows; ``counted`` are the numbers of the packets of the batch, from 0."""
+    def _tables(self, batch: Gathered, held: Ints | None) -> Tables:
+        """Return the rows of a batch, but for those of late packets. ``held``: see ``Windows.take``."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        known = frames.packet >= 0
-        numbers = np.zeros_like(frames.packet)
-        numbers[known] = counted[frames.packet[known]] + 1
+        frames, numbers = batch.frames, batch.numbers()
         if "frames" in self.tables and len(frames):
             found["frames"] = [
                 frames.arrow(
-                    file=self.file,
-                    earlier=self.batches.flows.files,
+                    file=batch.file,
+                    earlier=batch.earlier,
                     numbers=numbers,
-                    positions=self._positions(frames.packet),
+                    positions=batch.positions(),
                     payload=self._payload,
                     dictionaries=self._dictionaries,
                 )
             ]
-        findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
-        self._found(found, findings, frames, numbers)
-        self._malformed(found, frames, numbers)
-        self._closed(found, frames, numbers, final)
+        findings = self.ledger.take(frames, None if held is None or not held.any() else by_side(frames, held))
+        self._found(found, findings, batch, numbers)
+        self._malformed(found, batch, numbers)
+        self._closed(found, batch, numbers)
         return {table: _joined(batches) for table, batches in found.items()}
 
-    def _positions(self, packets: Ints) -> Ints:
-        """Return where the data of packets of the batch begins in their files; -1 for none."""
-        flows = self.batches.flows
-        places = np.full(len(flows.packets) + 1, -1, np.int64)  # the last one is that of the packet -1
-        if flows.segments is not None:
-            places[flows.segments.index] = flows.segments.position
-        return places[packets]
-
-    def _closed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints, final: bool) -> None:
+    def _closed(self, found: dict[str, list[Any]], batch: Gathered, numbers: Ints) -> None:
         """Add what the end of connections brings."""
-        ended, self._ended[:] = list(self._ended), []
+        ended, final, last = batch.ended, batch.final, batch.last
         if not ended:
             return
         made: dict[str, list[dict[str, Any]]] = {"connections": [], "violations": []}
         is_brief = [isinstance(one, Brief) for one in ended]
-        briefs = BriefRows([one for one in ended if isinstance(one, Brief)], self._windows, self.last)
-        known = [None if isinstance(one, Brief) else self._seen(one.connection) for one in ended]
+        briefs = BriefRows([one for one in ended if isinstance(one, Brief)], self._windows, last)
+        known = [None if isinstance(one, Brief) else self._seen(one.connection, last) for one in ended]
         whole = iter(briefs.closing())
         closing = [
             next(whole) if isinstance(one, Brief) else
-            Closing(one, self.last if final or seen is None else seen.last,
+            Closing(one, last if final or seen is None else seen.last,
                     (0, 0) if seen is None else by_client(one, seen.held))
             for one, seen in zip(ended, known, strict=True)
         ]  # fmt: skip
@@ -272,28 +289,27 @@ class Analysis:
         lost: list[tuple[Watched, tuple[int, int]]] = []
         for one, seen, ending in zip(ended, known, endings, strict=True):
             if not isinstance(one, Brief):
-                self._undecoded.ended(one)
-                self._connection(made, one, ending, seen, final)
+                self._connection(made, one, ending, seen, batch)
                 if one.content in UNDECODED:
                     lost.append((one, _octets(one) if seen is None else seen.octets))
         if lost and "frames" in self.tables:
             options = {"payload": self._payload, "dictionaries": self._dictionaries}
             found.setdefault("frames", []).append(self._undecoded.rows(lost, **options))
         if parts:
-            self._found(found, Findings.joined(parts), frames, numbers)
+            self._found(found, Findings.joined(parts), batch, numbers)
         for table, rows_made in made.items():
             if rows_made:
                 found.setdefault(table, []).extend(self._rows(table, rows_made).values())
         if any(is_brief) and "connections" in self.tables:
             theirs = [ending for ending, brief in zip(endings, is_brief, strict=True) if brief and ending is not None]
-            batch = briefs.batch(theirs, self._file_of, self._closing)
-            found["connections"] = [in_order(found.get("connections", []), batch, is_brief)]
+            whole_rows = briefs.batch(theirs, batch.file_of, self._closing)
+            found["connections"] = [in_order(found.get("connections", []), whole_rows, is_brief)]
 
-    def _seen(self, connection: Connection) -> Seen | None:
+    def _seen(self, connection: Connection, last: int) -> Seen | None:
         """Return what was seen of a connection that has ended."""
-        return self._windows.seen(connection.key, connection.time, self.last, forget=True)
+        return self._windows.seen(connection.key, connection.time, last, forget=True)
 
-    def _found(self, found: dict[str, list[Any]], findings: Findings, frames: Frames, numbers: Ints) -> None:
+    def _found(self, found: dict[str, list[Any]], findings: Findings, batch: Gathered, numbers: Ints) -> None:
         """Convert findings to rows of the tables that are wanted."""
         ledger, wanted = self.ledger, self.tables
         if len(findings.ended) and "streams" in wanted:
@@ -305,22 +321,12 @@ class Analysis:
         if len(findings.stalls) and "stalls" in wanted:
             found.setdefault("stalls", []).append(rows.stalls(findings, ledger))
         if findings.wrong and "violations" in wanted:
-            made = [self._wrong(frames, numbers, wrong) for wrong in findings.wrong]
+            made = [_wrong(batch, numbers, wrong) for wrong in findings.wrong]
             found.setdefault("violations", []).extend(self._rows("violations", made).values())
 
-    def _wrong(self, frames: Frames, numbers: Ints, wrong: Wrong) -> dict[str, Any]:
-        """Return the row of a broken rule."""
-        row = wrong.frame
-        conversation = frames.conversations[frames.conn[row]]
-        protocol = conversation.protocol
-        name = frames.kinds[frames.kind[row]].name
-        rule, reason, expected = explained(protocol, name, wrong, stream=int(frames.stream[row]))
-        return self._place(frames, numbers, row) | {
-            "type": name, "rule": rule, "reason": reason, "expected": expected, "kind": "state",
-        }  # fmt: skip
-
-    def _malformed(self, found: dict[str, list[Any]], frames: Frames, numbers: Ints) -> None:
+    def _malformed(self, found: dict[str, list[Any]], batch: Gathered, numbers: Ints) -> None:
         """Add the frames that could not be read."""
+        frames = batch.frames
         if "violations" not in self.tables or not frames.errors:
             return
         made = []
@@ -329,7 +335,7 @@ class Analysis:
             conversation, name = frames.conversations[frames.conn[row]], frames.kinds[frames.kind[row]].name
             right = readable(conversation.protocol, rule) if kind == "malformed" else None
             made.append(
-                self._place(frames, numbers, row)
+                _place(batch, numbers, row)
                 | {
                     "type": name,
                     "rule": rule,
@@ -340,23 +346,9 @@ class Analysis:
             )
         found.setdefault("violations", []).extend(self._rows("violations", made).values())
 
-    def _place(self, frames: Frames, numbers: Ints, row: int) -> dict[str, Any]:
-        """Return the columns that say where a frame is."""
-        number = int(numbers[row])
-        return {
-            "conn": frames.conversations[frames.conn[row]].id,
-            "ts": micros(int(frames.time[row])),
-            "dir": ">" if frames.client[row] else "<",
-            "stream": int(frames.stream[row]),
-            "offset": _known(int(frames.offset[row])),
-            "file": self._file_of(int(frames.packet[row])),
-            "file_offset": _known(self.batches.flows.place_of(int(frames.packet[row])).offset),
-            "packet": number or None,
-        }
-
     def _connection(
         self, made: dict[str, list[dict[str, Any]]], conversation: Watched, ending: Ending | None,
-        seen: Seen | None, final: bool,
+        seen: Seen | None, batch: Gathered,
     ) -> None:  # fmt: skip
         """Add the rows of a connection that has ended."""
         connection = conversation.connection
@@ -366,8 +358,8 @@ class Analysis:
                                reason=conversation.text)  # fmt: skip
             made["violations"].append(wrong | _at(conversation.file, conversation.place))
         if "connections" in self.tables:
-            row = self._closing.row(conversation, ending, seen, final)
-            row["closed"] = micros(seen.last if seen is not None else self.last)
+            row = self._closing.row(conversation, ending, seen, batch.final)
+            row["closed"] = micros(seen.last if seen is not None else batch.last)
             row["file"] = conversation.file
             made["connections"].append(row)
 
@@ -442,19 +434,37 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return joined[0] if joined else batches[0]  # a table without rows has no batches
 
 
-def _by_side(frames: Frames, held: Ints) -> Ints:
-    """Return for each frame, in three rows, how long the server and the client of its connection had been held back,
-    and what is missing of it (see ``ledger_columns.MISSED``)."""
-    if not len(held):
-        return np.zeros((3, len(frames)), np.int64)
-    found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
-    if len(frames) and frames.packet.min() < 0:
-        found[:, frames.packet < 0] = 0
-    falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_).take(frames.conn)
-    if falling.any():
-        found[:2] = np.where(falling, found[1::-1], found[:2])
-        found[2] = np.where(falling, found[2] & 1 | found[2] >> 1 & 2 | found[2] << 1 & 4, found[2])
-    return found
+def _disordered(batch: Gathered, late: Late) -> dict[str, Any]:
+    """Return the row of a connection whose packets are not in the order of time."""
+    return _violation(late.conn, late.time, kind="order", rule="order", reason=late.reason, expected=REMEDY,
+                      **_at(batch.file_of(late.place), batch.place_of(late.place)))  # fmt: skip
+
+
+def _wrong(batch: Gathered, numbers: Ints, wrong: Wrong) -> dict[str, Any]:
+    """Return the row of a broken rule."""
+    row, frames = wrong.frame, batch.frames
+    conversation = frames.conversations[frames.conn[row]]
+    protocol = conversation.protocol
+    name = frames.kinds[frames.kind[row]].name
+    rule, reason, expected = explained(protocol, name, wrong, stream=int(frames.stream[row]))
+    return _place(batch, numbers, row) | {
+        "type": name, "rule": rule, "reason": reason, "expected": expected, "kind": "state",
+    }  # fmt: skip
+
+
+def _place(batch: Gathered, numbers: Ints, row: int) -> dict[str, Any]:
+    """Return the columns that say where a frame is."""
+    number, frames = int(numbers[row]), batch.frames
+    return {
+        "conn": frames.conversations[frames.conn[row]].id,
+        "ts": micros(int(frames.time[row])),
+        "dir": ">" if frames.client[row] else "<",
+        "stream": int(frames.stream[row]),
+        "offset": _known(int(frames.offset[row])),
+        "file": batch.file_of(int(frames.packet[row])),
+        "file_offset": _known(batch.place_of(int(frames.packet[row])).offset),
+        "packet": number or None,
+    }
 
 
 def _violation(conn: str | None, time: int, **more: Any) -> dict[str, Any]:

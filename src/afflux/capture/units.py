@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from afflux.capture.ahead import KeyLogs, ahead
+from afflux.capture.behind import Behind
 from afflux.capture.ciphers import needed
 from afflux.capture.groups import Group, groups_of
 from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
@@ -117,11 +118,14 @@ class Decoding:
         analysis = self._analysis(secrets, dictionaries)
         for path in paths:
             analysis.file = str(path)
-            with path.open("rb") as file:
+            with path.open("rb") as file, Behind(analysis) as behind:
                 logs = KeyLogs(self.limits)
                 capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=logs)
                 for packets, found in ahead(capture, analysis.batches.network, logs, secrets):
-                    yield from self._selected(analysis.take(packets, found))
+                    for made in behind.take(packets, found):
+                        yield from self._selected(made)
+                for made in behind.rest():
+                    yield from self._selected(made)
             if capture.problem is not None:
                 problem = capture.problem
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()

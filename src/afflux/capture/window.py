@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from afflux.capture.compiling import Column, Table, build, compiled, is_built
+from afflux.capture.compiling import Column, Table, build, compiled, is_built, is_loaded
 from afflux.capture.flows import Key
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
@@ -29,6 +29,8 @@ _FORMER: Final = 16
 "Former connections between the same ends that are remembered."
 _FEW: Final = 4_096
 "Segments that are followed without a compiled kernel."
+_FEWER: Final = 512
+"The same where numba is in use already."
 
 # Columns of a connection. Pairs are by direction, 1 is rising.
 NEXT: Final = 0
@@ -252,6 +254,11 @@ class Windows:
         self._former: OrderedDict[Key, list[tuple[int, Seen]]] = OrderedDict()
         self._followed = 0
 
+    @property
+    def compiled(self) -> bool:
+        """Whether the kernel is compiled."""
+        return is_built(follow)
+
     def take(self, packets: Packets, found: Segments, flow: Ints, keys: list[Key]) -> Table:
         """Return for each packet of a batch how long both directions of its connection had been held back until then,
         falling and rising, in nanoseconds, and what is missing of it so far (see ``follow``). ``flow`` is the number
@@ -325,7 +332,8 @@ class Windows:
         flags = found.flags[part]
         seq = (found.seq[part] + (flags & SYN != 0)) & 0xFFFF_FFFF
         self._followed += stop - start
-        function = build(follow) if self._followed >= _FEW or is_built(follow) else follow
+        enough = self._followed >= (_FEWER if is_loaded() else _FEW)
+        function = build(follow) if enough or is_built(follow) else follow
         function(
             self._table,
             np.ascontiguousarray(rows[part]),
