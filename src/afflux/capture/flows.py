@@ -126,8 +126,7 @@ class Flows:
             late[batch.postponed] = True
             self._carried.keep(packets, found, np.flatnonzero(late), files, self.file)
             self.segments = segments_at(found, ~late)
-            if not late.all():
-                self.flow, self.keys = keys_of(self.segments)
+            self.flow, self.keys = (np.empty(0, np.int64), []) if late.all() else keys_of(self.segments)
 
     def _suspect(self, found: Segments, flow: Ints, entries: list[Entry | None]) -> Flags:
         """Return for each pair of ends whether its segments must be looked at one by one, because bytes may be
