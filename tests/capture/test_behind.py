@@ -24,10 +24,10 @@ from afflux.capture.segments import segments
 from afflux.capture.window import Windows
 from afflux.core.limits import Limits
 from afflux.protocols.rsocket import frames as wire
-from tests.capture.tabling import SETUP, Tables, asks, item, packets, tables
+from tests.capture.tabling import SETUP, Tables, asks, brief, item, packets, tables
 from tests.capture.test_frames import damage
 from tests.capture.test_whole import connection, mixed
-from tests.capture.writing import ACK, RST, Packet, Talk, pcap
+from tests.capture.writing import ACK, FIN, RST, Packet, Talk, pcap
 from tests.examples import share
 
 
@@ -123,15 +123,32 @@ def test_a_long_connection(late: bool) -> None:
     assert detached > 8 and len(found["frames"]) > 100 and found["stalls"]
 
 
-def test_segments_after_a_reset_count_in_the_batch_of_the_reset_only() -> None:
-    """Its connection is not in the table of the next batch any more: that batch must not change its row."""
+def first_batch(found: list[Packet]) -> int:
+    """The bytes of a batch that has these packets, the first ones of a file."""
+    return sum(16 + len(one.data) for one in found)
+
+
+def same(first: list[Packet], then: list[Packet]) -> Tables:
+    """The tables of two batches; they are the same with and without a thread."""
+    file, chunk = pcap([*first, *then]), first_batch(first)
+    found = tables(file, tables=list(TABLES), payload=True, chunk=chunk)
+    assert followed(file, chunk)[0] == found
+    return found
+
+
+def test_segments_after_a_reset_do_not_change_the_row_of_the_batch_with_the_reset() -> None:
     talk = Talk()
-    made = [*talk.open(), *talk.send(True, SETUP + asks(1)), *talk.send(False, item(1, bytes(200)))]
-    made.append(talk.packet(False, len(talk.sent[False]), flags=RST | ACK))
-    for _ in range(20):
-        made += talk.send(False, item(1, bytes(200)))
-    file = pcap(made)
-    assert followed(file, 500)[0] == tables(file, tables=list(TABLES), payload=True, chunk=500)
+    reset = [*talk.open(), talk.packet(True, 0, flags=FIN | ACK), talk.packet(False, 0, flags=RST | ACK)]
+    found = same(reset, talk.send(False, b"HTTP/1.1 200 OK\r\n\r\n"))
+    assert brief(found["connections"], "content", "closing") == [("no data", "rst")]
+
+
+def test_a_side_that_begins_in_the_next_batch_is_not_known_from_its_first_byte() -> None:
+    """Its SYN comes after the frames of the other side, so that its first frames may be answers to lost requests."""
+    talk = Talk()
+    opening, answer, last = talk.open()
+    found = same([opening, *talk.send(True, SETUP + asks(1))], [answer, last, *talk.send(False, item(7) + item(1))])
+    assert brief(found["violations"], "kind") == [("order",)]
 
 
 def test_an_error_in_the_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
