@@ -32,3 +32,14 @@ def test_a_collector_that_was_off_stays_off() -> None:
     with uncollected():
         pass
     assert not gc.isenabled()
+
+
+def test_blocks_may_overlap() -> None:
+    """As those of two threads do: the collector works again after the last one."""
+    first, second = uncollected(), uncollected()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
