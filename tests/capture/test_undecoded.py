@@ -220,6 +220,15 @@ def test_the_decoder_names_connections_that_cannot_be_decoded() -> None:
     assert decoder.undecoded() == []
 
 
+def test_the_decoder_names_the_first_64_of_them() -> None:
+    talks = [Talk(("10.0.0.1", 1_000 + number)) for number in range(70)]
+    late = [packet for talk in talks for packet in talk.send(False, item(1))]
+    decoder = Decoder(Capture(io.BytesIO(pcap(late))), recognizable())
+    list(decoder)
+    assert [one.place.packet for one in decoder.undecoded()] == list(range(0, 128, 2))  # each has an ACK
+    assert decoder.tally == {"mid-stream, not decoded": 70}
+
+
 def test_sides_that_begin_alike_are_decoded_without_their_syns_if_the_capture_has_both_beginnings() -> None:
     """Or if it has one direction only. One beginning of two does not show whose it is (PC-11, PC-12)."""
     sent = _cut("jmux", 1_448)

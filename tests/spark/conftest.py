@@ -9,15 +9,16 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
+import afflux
 from afflux.testing import Proxy
 from tests.spark.starting import quick_start
 
@@ -89,6 +90,13 @@ def beside(serving: AbstractAsyncContextManager[str]) -> Iterator[str]:
         loop.call_soon_threadsafe(over.set)
         thread.join()
         loop.close()
+
+
+@asynccontextmanager
+async def listening(handler: Any, uri: str = "tcp://127.0.0.1:0", **options: Any) -> AsyncIterator[str]:
+    """A server, for ``beside``; yields its address."""
+    async with afflux.serve(uri, handler, **options) as server:
+        yield server.uri
 
 
 class Link:

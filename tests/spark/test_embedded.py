@@ -22,7 +22,7 @@ from afflux.spark.declaring import OptionError
 from afflux.spark.offsets import Span
 from afflux.spark.options import Options
 from afflux.spark.reading import DataLost, SpanReader
-from tests.spark.conftest import HERE, asked, beside, running, until
+from tests.spark.conftest import HERE, asked, beside, listening, running, until
 from tests.spark.embedded import writing
 from tests.spark.serving import item
 
@@ -290,12 +290,7 @@ def test_a_session_is_read_through_the_relay(start: Start, tmp_path: Path) -> No
         chan = await chan.choose(2)
         await chan.end()
 
-    @asynccontextmanager
-    async def serving() -> AsyncIterator[str]:
-        async with afflux.serve("limit+tcp://127.0.0.1:0", router) as server:
-            yield server.uri
-
-    with beside(serving()) as uri:
+    with beside(listening(router, "limit+tcp://127.0.0.1:0")) as uri:
         given = {"uri": uri, "requestData": "100", "session": str(file)}
         with pytest.raises(OptionError, match=r"option route must be a channel of .*: squares, more"):
             plan(start(**given), 1)

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 
 import afflux
 from afflux.protocols.rsocket.staging import Key, staging_of
-from tests.spark.conftest import HERE, Link, beside
+from tests.spark.conftest import HERE, Link, beside, listening
 from tests.spark.querying import query
 
 pytest.importorskip("pyspark")
@@ -369,7 +369,7 @@ class Other:
         async for item in items:
             self.seen.append(item)
             if self.mode == "slow":
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # its pace: the test is about time, and waits for nothing else
             if self.mode == "closes" and len(self.seen) == 5:
                 self.cut()
                 await asyncio.Event().wait()
@@ -395,13 +395,7 @@ class Other:
 def other() -> Iterator[tuple[Other, str]]:
     """A peer in a thread of its own, and its address."""
     handler = Other()
-
-    @asynccontextmanager
-    async def serving() -> AsyncIterator[str]:
-        async with afflux.serve("tcp://127.0.0.1:0", handler, credit=8) as server:
-            yield server.uri
-
-    with beside(serving()) as uri:
+    with beside(listening(handler, credit=8)) as uri:
         yield handler, uri
 
 

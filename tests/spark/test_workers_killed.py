@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 import afflux
 from afflux.protocols.rsocket.cursor import Head, Position, State, encode_entry, split_request, with_position
-from tests.spark.conftest import beside
+from tests.spark.conftest import beside, listening
 
 pytest.importorskip("pyspark")
 pytestmark = [
@@ -57,12 +56,7 @@ class Deadly:
 def test_a_worker_is_killed_at_each_row(spark: Any) -> None:
     deadly = Deadly()
 
-    @asynccontextmanager
-    async def serving() -> AsyncIterator[str]:
-        async with afflux.serve("tcp://127.0.0.1:0", deadly, credit=1) as server:
-            yield server.uri
-
-    with beside(serving()) as uri:
+    with beside(listening(deadly, credit=1)) as uri:
         deadly.uri = uri
         frame = spark.read.format("afflux").options(uri=uri, pollTimeoutMs=30_000).load()
         for number in range(ROWS + 1):
