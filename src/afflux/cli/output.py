@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -47,6 +48,11 @@ class End(StrEnum):
 
 
 _ENDS = {End.none: b"", End.newline: b"\n", End.nul: b"\0"}
+
+_FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
+"The first character of text that a spreadsheet runs as a formula; some cut tabs and line breaks first."
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"Text that begins like a formula and is a number in any spreadsheet."
 
 
 def output_option(*formats: Format, default: str = "table") -> Any:
@@ -112,7 +118,7 @@ class _Lines(Printer):
 
     def item(self, payload: Payload) -> None:
         self.items += 1
-        self.line(self._unwrapper.line(payload).encode())
+        self.line(_encoded(self._unwrapper.line(payload)))
 
 
 class _Document(Printer):
@@ -126,7 +132,7 @@ class _Document(Printer):
     def item(self, payload: Payload) -> None:
         lead = b"" if self._single else b"[\n" if self.items == 0 else b",\n"
         self.items += 1
-        self.out.write(lead + self._unwrapper.document(payload).encode())
+        self.out.write(lead + _encoded(self._unwrapper.document(payload)))
         self.out.flush()
 
     def end(self, *, failed: bool = False) -> None:
@@ -139,7 +145,7 @@ class _Document(Printer):
 
 class _Csv(Printer):
     """Print CSV. Columns are those chosen, else the keys of the first item if it is a JSON object, else data and
-    metadata."""
+    metadata. Text that a spreadsheet would run begins with an apostrophe (PC-24)."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         super().__init__()
@@ -161,8 +167,8 @@ class _Csv(Printer):
 
     def _write(self, values: list[str]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(values)
-        self.line(text.getvalue().encode())
+        csv.writer(text, lineterminator="\r\n").writerow(map(_inert, values))  # quotes both kinds of line breaks
+        self.line(_encoded(text.getvalue().removesuffix("\r\n")))
 
 
 class _Table(Printer):
@@ -225,6 +231,16 @@ def _row(payload: Payload) -> dict[str, Any]:
         if isinstance(parsed, dict) and parsed:
             return parsed
     return record(payload)
+
+
+def _inert(text: str) -> str:
+    """Return a cell's text so that no spreadsheet runs it: with an apostrophe before a formula's first character."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def _encoded(text: str) -> bytes:
+    """Return text as UTF-8. Half a surrogate pair, which JSON may contain, is escaped as in JSON."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _printable(data: bytes) -> bool:

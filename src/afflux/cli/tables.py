@@ -37,6 +37,7 @@ def show(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.text import Text
 
     texts = [[_text(row.get(column)) for column in columns] for row in rows]
+    columns = [_text(column).replace("\n", "\\n") for column in columns]
     most = width()
     widths = [max(map(cell_len, cells)) for cells in zip(columns, *texts, strict=True)]
     single = all("\n" not in cell for cells in texts for cell in cells)
@@ -52,8 +53,8 @@ def show(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _text(value: Any) -> str:
-    """Return a cell's text for a terminal. Control characters other than line breaks are escaped, because they would
-    move the cursor."""
+    """Return the text of a cell, or the name of a column, for a terminal. Control characters other than line breaks are
+    escaped, because they would move the cursor."""
     text = cell(value)
     if text.isprintable():
         return text
