@@ -318,3 +318,9 @@ def test_many_streams_side_by_side_share_the_connection(uri: str) -> None:
         for stream in reversed(streams):
             assert len(list(stream)) == 199
         nothing_is_left(peer)
+
+
+def test_a_source_that_forgets_to_call(peer: Peer) -> None:
+    with pytest.raises(TypeError, match=r"^a payload is bytes, text or afflux\.Payload, not function: call it$"):
+        list(peer.channel([b"1", lambda: b"2"]))  # type: ignore[list-item]  # the mistake under test
+    nothing_is_left(peer)

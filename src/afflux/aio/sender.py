@@ -13,7 +13,7 @@ from collections.abc import AsyncIterable, Generator, Iterable, Iterator
 from types import AsyncGeneratorType, coroutine
 from typing import TYPE_CHECKING, Any
 
-from afflux.core.payload import Payload, PayloadLike, check_items
+from afflux.core.payload import Payload, PayloadLike, check_items, not_a_payload
 
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
@@ -274,9 +274,12 @@ class Sender:
                 await self._next_quota()
             stop = start
             end = min(len(items), start + self._quota)
-            while stop < end and self._bytes > 0:
-                self._bytes -= len(items[stop])
-                stop += 1
+            try:
+                while stop < end and self._bytes > 0:
+                    self._bytes -= len(items[stop])
+                    stop += 1
+            except TypeError:
+                raise not_a_payload(items[stop]) from None
             if len(items[stop - 1]) > self._room.loop_bytes:
                 await self._until_others_are_sent()
             self._quota -= stop - start
@@ -397,10 +400,17 @@ def _late() -> RuntimeError:
 
 
 def _size(item: PayloadLike) -> int:
-    """Return the bytes of one item. For a payload, this is faster than its ``__len__``."""
+    """Return the bytes of one item. For a payload, this is faster than its ``__len__``.
+
+    Raises:
+        TypeError: the item has no length, so it is no payload.
+    """
     if isinstance(item, Payload):
         return len(item.data) if item.metadata is None else len(item.data) + len(item.metadata)
-    return len(item)
+    try:
+        return len(item)
+    except TypeError:
+        raise not_a_payload(item) from None
 
 
 @coroutine

@@ -8,7 +8,8 @@ from itertools import chain, starmap
 from struct import iter_unpack
 from typing import overload
 
-__all__ = ["Payload", "PayloadLike", "Payloads", "Plain", "Run", "check_items", "payload_of", "size_of"]
+__all__ = ["Payload", "PayloadLike", "Payloads", "Plain", "Run"]
+__all__ += ["check_items", "not_a_payload", "payload_of", "size_of"]
 
 
 class Payload:
@@ -213,7 +214,12 @@ def payload_of(value: PayloadLike) -> Payload:
         return Payload(value.encode())
     if isinstance(value, (bytearray, memoryview)):
         return Payload(bytes(value))
-    raise TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}{_hint(value)}")
+    raise not_a_payload(value)
+
+
+def not_a_payload(value: object) -> TypeError:
+    """Return the error for a value that is given as a payload; its text says what to do."""
+    return TypeError(f"a payload is bytes, text or afflux.Payload, not {type(value).__name__}{_hint(value)}")
 
 
 def check_items(source: object) -> None:
@@ -226,19 +232,23 @@ def check_items(source: object) -> None:
     if isinstance(source, (str, bytes, bytearray, memoryview, Payload, dict)):
         raise TypeError(f"items come from a generator or a list, not from {kind}: yield it, or put it into a list")
     if not any(hasattr(source, name) for name in ("__aiter__", "__iter__", "__getitem__")):
-        hint = ": call it" if callable(source) else ""
-        raise TypeError(f"items come from a generator or a list, not from {kind}{hint}")
+        raise TypeError(f"items come from a generator or a list, not from {kind}{_missing(source)}")
 
 
 def _hint(value: object) -> str:
-    """Return what is missing where ``value`` was given as a payload."""
+    """Return what to do where ``value`` was given as a payload; empty if that is not known."""
     if hasattr(value, "__aiter__"):
         return ": a method that yields several items is a stream or a channel"
-    if hasattr(value, "__await__"):
-        return ": an await is missing"
     if isinstance(value, (dict, list, tuple, int, float)) or value is None:
         return ": encode it, as json.dumps does, or give the route of an afflux.Router a codec"
-    return ""
+    return _missing(value)
+
+
+def _missing(value: object) -> str:
+    """Return what was forgotten before ``value`` was given; empty if that is not known."""
+    if hasattr(value, "__await__"):
+        return ": an await is missing"
+    return ": call it" if callable(value) else ""
 
 
 def size_of(payloads: Payloads) -> int:

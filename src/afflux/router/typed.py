@@ -14,7 +14,7 @@ from afflux.calls.arguments import awaits
 from afflux.codecs import Codec
 from afflux.codecs.kinds import Mismatch
 from afflux.core.errors import Invalid, Unsupported
-from afflux.core.payload import Payload
+from afflux.core.payload import Payload, not_a_payload
 from afflux.middleware.chain import opened
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ class _Writer:
         try:
             data = self._codec.encode(value)
         except TypeError as error:
+            if hasattr(value, "__await__"):
+                raise not_a_payload(value) from None
             if self._codec.holds(type(value)):
                 raise
             raise _wrong_type(self._mime, (type(value),)) from error

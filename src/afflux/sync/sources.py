@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from afflux.core.errors import Canceled as CanceledError
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import PayloadLike, not_a_payload
 from afflux.sync.inbox import Inbox
 
 if TYPE_CHECKING:
@@ -130,8 +130,11 @@ class Sources:
                     ahead.extend(islice(outbox.items, 1))
                 while ahead and len(outbox.batch) < outbox.quota and room > 0:
                     item = ahead.pop()
+                    try:
+                        room -= len(item)
+                    except TypeError:
+                        raise not_a_payload(item) from None
                     outbox.batch.append(item)
-                    room -= len(item)
                     ahead.extend(islice(outbox.items, 1))
                     if self._guard.verbs != verbs:
                         break
