@@ -299,7 +299,7 @@ def test_a_server_without_a_feature(uri: str, option: str, code: int, told: str)
 
 
 def test_a_capture_that_does_not_exist() -> None:
-    assert here("spark", "decode", "nope", "--out", "x") == (1, "", "afflux: no captures found: nope\n")
+    assert here("spark", "decode", "nope", "--out", "x") == (2, "", "afflux: PATH: file 'nope' not found\n")
 
 
 def test_a_module_that_does_not_exist(folder: Path) -> None:

@@ -215,10 +215,12 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("missing.pcap",), 1, "no captures found: missing.pcap"),
+        (("missing.pcap",), 2, "PATH: file 'missing.pcap' not found"),
         (("empty",), 1, "the directory empty has no captures (pcap or pcapng; plain, gzip, zstd, xz or bzip2)"),
-        (("*.pcapng",), 1, "no captures found: *.pcapng"),
-        (("captures", "missing.pcap"), 1, "missing.pcap: No such file or directory"),
+        (("*.pcapng",), 2, "PATH: no captures match '*.pcapng'"),
+        (("captures", "missing.pcap"), 2, "PATH: file 'missing.pcap' not found"),
+        (("captures", "file:///missing.pcap"), 2, "PATH: file '/missing.pcap' not found"),
+        (("captures", ""), 2, "PATH: file '' not found"),
         (("captures", "--tables", "frame"), 2, "--tables: there is no table 'frame'; there are frames, "),
         (("captures", "--partition-by", "typ"), 2, "--partition-by: none of the tables has a column 'typ'"),
         (("captures", "--partition-by", "flags"), 2, "--partition-by: 'flags' is array<string>: directories need a"),
@@ -229,7 +231,11 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
         ),
         (("captures", "--stall", "0"), 2, "--stall must be longer than 0"),
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
-        (("s3://bucket/a.pcap",), 1, "s3://bucket/a.pcap is not in a file system: object stores are not supported"),
+        (
+            ("s3://bucket/a.pcap",),
+            2,
+            "PATH: s3://bucket/a.pcap is not in a file system: object stores are not supported",
+        ),
         (("captures", "--out", "s3://bucket/out"), 2, "--out: s3://bucket/out is not in a file system: object stores"),
         (("captures", "--out", "file://host/out"), 2, "--out: file://host/out is not in a file system: object stores"),
         (("captures", "--index-dir", "s3://bucket"), 2, "--index-dir: s3://bucket is not in a file system: object"),

@@ -64,8 +64,8 @@ def test_a_run_without_mistakes_asks_for_java(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        ("missing.pcap", 1, "no captures found: missing.pcap"),
-        ("captures missing.pcap", 1, "missing.pcap: No such file or directory"),
+        ("missing.pcap", 2, "PATH: file 'missing.pcap' not found"),
+        ("captures missing.pcap", 2, "PATH: file 'missing.pcap' not found"),
         ("empty", 1, "the directory empty has no captures (pcap or pcapng; plain, gzip, zstd, xz or bzip2)"),
         ("full/notes.txt", 1, "not a pcap or pcapng file: its first bytes are 74 65 78 74"),
         ("captures --out file", 2, "--out: 'file' is a file; it has to be a directory, which may be new"),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from glob import glob
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Annotated
 
@@ -156,13 +156,11 @@ def decode(
     """Decode captures into Parquet tables: frames, connections, streams, credit, stalls, latencies, violations. The
     tables appear when all is decoded, and replace those of an earlier run. Progress is on stderr; the result is one
     JSON object on stdout."""
-    from afflux.capture.errors import CaptureError
     from afflux.spark.decodecommand import HERE, Asked, run
     from afflux.spark.logfile import LogFile
 
     out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
-    if not any(map(glob, paths)) and not any(":" in path for path in paths):
-        raise CaptureError(f"no captures found: {', '.join(paths)}")
+    _check_paths(paths)
     target = new_directory(out, "--out").absolute()
     if index_dir is not None:
         new_directory(index_dir, "--index-dir")
@@ -188,6 +186,17 @@ def decode(
     with nullcontext() if master == HERE else LogFile() as log:
         result = run(asked, _View(log.say if log is not None else _line).say)
     typer.echo(json.dumps(result))
+
+
+def _check_paths(paths: Sequence[str]) -> None:
+    """Exit with a usage error if a path does not exist, or a pattern matches nothing."""
+    for text in paths:
+        name = _local(text, "PATH")
+        if has_magic(name) and not Path(name).exists():
+            if not glob(name):
+                usage(f"PATH: no captures match {text!r}")
+        elif not name or not Path(name).is_dir():
+            existing(name, "PATH")
 
 
 def _local(text: str, option: str) -> str:
