@@ -1,4 +1,4 @@
-"""Look up host names under asyncio, in threads that no program waits for at its end. Numeric hosts need none.
+"""Look up host names within a time, in threads that no program waits for at its end. Numeric hosts need none.
 
 A system's resolver may take longer than a connection may take to be made, and cannot be stopped. The loop's own threads
 would then hold up the end of the program; uvloop has only four of them.
@@ -7,6 +7,7 @@ would then hold up the end of the program; uvloop has only four of them.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Sequence
@@ -16,15 +17,61 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["resolved"]
+__all__ = ["resolved", "resolved_within"]
 
 _Found = Sequence[tuple[Any, ...]]
 _Lookup = tuple[str | None, int | None, int]
 _MOST: Final = 32
-"Lookups of a loop at a time; each has a thread."
+"Lookups of a loop at a time, and of the blocking side; each has a thread."
 
 _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Lookup, asyncio.Future[_Found]]]
 _running = WeakKeyDictionary()
+
+
+_blocking: dict[_Lookup, _Thread] = {}
+"The lookups of the blocking side that are running."
+os.register_at_fork(after_in_child=_blocking.clear)
+
+
+class _Thread(threading.Thread):
+    """Looks up a host for ``resolved_within``."""
+
+    def __init__(self, lookup: _Lookup) -> None:
+        super().__init__(name="afflux-resolver", daemon=True)
+        self._lookup = lookup
+        self.found: _Found | OSError = ()
+
+    def run(self) -> None:
+        try:
+            self.found = _addresses(*self._lookup)
+        except OSError as error:
+            self.found = error
+        _blocking.pop(self._lookup, None)
+
+
+def resolved_within(host: str | None, port: int | None, seconds: float) -> _Found:
+    """Return the addresses of a host, for stream sockets, without an event loop. Calls for the same host at the same
+    time share a thread; the thread of a host that is numeric or found has ended.
+
+    Raises:
+        socket.gaierror: the host is unknown, or too many lookups do not end.
+        TimeoutError: the lookup took longer than ``seconds``.
+    """
+    with contextlib.suppress(socket.gaierror):
+        return _addresses(host, port, socket.AI_NUMERICHOST | socket.AI_NUMERICSERV)
+    lookup = (host, port, 0)
+    thread = _blocking.get(lookup)
+    if thread is None:
+        if len(_blocking) >= _MOST:
+            raise socket.gaierror(socket.EAI_AGAIN, f"{_MOST} lookups of other hosts have not ended")
+        thread = _blocking[lookup] = _Thread(lookup)
+        thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError
+    if isinstance(thread.found, OSError):
+        raise thread.found
+    return thread.found
 
 
 async def resolved(host: str | None, port: int | None, flags: int = 0) -> _Found:

@@ -10,13 +10,14 @@ import errno
 import select
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
 from afflux.transports.parting import Parting
-from afflux.transports.resolving import resolved
+from afflux.transports.resolving import resolved, resolved_within
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _Found = tuple[Any, ...]
+_NO_ADDRESS = "the host has no address"
 _BACKLOG = 4096
 "Connections that may wait in the system's queue, if the system allows that number."
 _ACCEPTS_PER_TURN = 64
@@ -146,19 +148,39 @@ def _abort(making: asyncio.Future[tuple[asyncio.Transport, Any]]) -> None:
 
 
 def dialed(address: Address, timeout: float) -> socket.socket:
-    """Connect a blocking socket to ``address``; each later call of it waits at most ``timeout`` seconds.
+    """Connect a blocking socket to ``address``, looked up and tried within ``timeout`` seconds in all.
 
     Raises:
         ConnectFailed: there is no listener, or it did not answer in time.
     """
+    until = monotonic() + timeout
     try:
-        sock = socket.create_connection((address.host, address.port or 0), timeout)
+        sock = _dialed(resolved_within(address.host, address.port or 0, timeout), until)
     except TimeoutError as error:
         raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise ConnectFailed(why_not(address, error)) from error
     _steady(sock)
     return sock
+
+
+def _dialed(found: Sequence[_Found], until: float) -> socket.socket:
+    """Connect to the first of some addresses that answers before the time ``until``. Raises the last error."""
+    failure = OSError(_NO_ADDRESS)
+    for family, kind, protocol, _, target in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(max(0.001, until - monotonic()))
+            sock.connect(target)
+        except OSError as error:
+            failure = error
+            sock.close()
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise failure
 
 
 def _steady(sock: socket.socket, *, listening: bool = False) -> None:
@@ -199,7 +221,7 @@ class SocketLink(socket.socket):
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> socket.socket:
-    failure = OSError("the host has no address")
+    failure = OSError(_NO_ADDRESS)
     for family, kind, protocol, _, target in found:
         sock = socket.socket(family, kind, protocol)
         try:
