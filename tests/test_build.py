@@ -7,7 +7,9 @@ AFFLUX_EXPECT_COMPILED=1: then this file proves that it is in use, and otherwise
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import io
 import json
 import os
 import pickle
@@ -35,6 +37,7 @@ from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "compiled.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
 COMPILED = os.environ.get("AFFLUX_EXPECT_COMPILED") == "1"
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 PURE = f"afflux-{afflux.__version__}-py3-none-any.whl"
@@ -81,13 +84,13 @@ def test_relative_links_become_text() -> None:
     assert import_module("hatch_build").without_relative_links(text) == "a b [c](https://c/d) [d](#here) e"
 
 
-def is_pure(wheel: Path) -> bool:
+def is_pure(wheel: Path, *, editable: bool = False) -> bool:
     """By its name, by what it says and by what is in it."""
     assert wheel.name == PURE
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         told = archive.read(f"afflux-{afflux.__version__}.dist-info/WHEEL").decode()
-    assert "afflux/core/buffer.py" in names
+    assert ("afflux/core/buffer.py" in names) is not editable
     return "Tag: py3-none-any" in told and not [name for name in names if name.endswith((EXTENSION, "/_codecs.py"))]
 
 
@@ -287,3 +290,37 @@ def test_a_release_is_compiled_for_every_python_that_is_supported_and_tested() -
     assert release["test-environment"] == {"AFFLUX_EXPECT_COMPILED": "1"}
     for folder in re.findall(r"\{project\}/(\S+)", release["test-command"]):
         assert (ROOT / folder).exists(), folder
+
+
+@pytest.mark.parametrize("page", ["install.md", "compiled.md"])
+def test_the_pages_state_which_wheels_a_release_has(page: str) -> None:
+    text = " ".join({"install.md": INSTALL, "compiled.md": PAGE}[page].split())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    minors = [int(name.removeprefix("cp3").partition("-")[0]) for name in project["build"]]
+    assert f"CPython 3.{minors[0]} to 3.{minors[-1]}" in text and minors == [*range(minors[0], minors[-1] + 1)]
+    (image,) = {value for name, value in project["linux"].items() if name.startswith("manylinux-")}
+    wheels = f"{image.replace('_', ' ', 1).replace('_', '.')}, {' and '.join(project['linux']['archs'])}"
+    assert f"({wheels})" in text
+
+
+def test_the_page_of_installing_states_what_each_way_makes() -> None:
+    """Each row of its table has a test: what the page promises of a build is what the build does."""
+    rows = re.findall(
+        r"^\| (.*?) \| ((?:compiled|pure Python).*?) \|$", INSTALL.partition("## Compiled or pure")[2], re.M
+    )
+    assert [made.partition(",")[0] for _, made in rows] == ["compiled", *["pure Python"] * 3]
+    (_, source) = rows[2]
+    assert source.endswith("`AFFLUX_MYPYC=1`")
+
+
+@source_only
+def test_an_editable_installation_stays_pure(tmp_path: Path) -> None:
+    from hatchling.builders.wheel import WheelBuilder
+
+    told = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
+        patch.setenv("AFFLUX_MYPYC", "1")
+        patch.setenv("CC", "no-such-compiler")
+        (made,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["editable"])
+    assert is_pure(Path(made), editable=True)
+    assert told.getvalue() == "afflux: an editable installation stays pure Python, so that its source can be edited\n"
