@@ -246,3 +246,21 @@ def test_a_full_disk(uri: str, words: str) -> None:
             command = [*start, *words.format(uri=uri).split()]
             ran = subprocess.run(command, stdout=full, stderr=PIPE, timeout=PATIENCE, check=False)
         assert (ran.returncode, ran.stderr) == (1, b"afflux: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("option", ["-d", "-m", "-D"])
+def test_while_a_pipe_says_nothing(option: str, uri: str, tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    with started(["request", uri, option, f"@{path}"]) as process, path.open("wb"):
+        assert interrupted(process) == ""
+
+
+def test_while_nobody_opens_a_pipe(uri: str, tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "pipe")
+    with started(["request", uri, "-d", f"@{path}"]) as process:
+        tasks = Path(f"/proc/{process.pid}/task")
+        if not tasks.exists():
+            pytest.skip("no /proc")
+        while len([*tasks.iterdir()]) < 2:  # the thread that opens it
+            assert process.poll() is None
+        assert interrupted(process) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.forking import Process
-from tests.cli.running import Server, afflux
+from tests.cli.running import Server, afflux, here
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +218,14 @@ def test_bytes_of_the_command_line_go_as_they_are(uri: str) -> None:
 def test_the_delay_is_between_answers(uri: str) -> None:
     """One answer has nothing to wait for: this ends at once, not after an hour."""
     assert ask(uri, "-o", "raw", "-D", "-", "--delay", "60m", stdin="a\n") == "a"
+
+
+@pytest.mark.parametrize("name", ["@/dev/zero", "-"])
+def test_data_that_does_not_end_is_refused(uri: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("afflux.cli.inputs.DATA_LIMIT", 1 << 20)
+    with open("/dev/zero") as zero:
+        monkeypatch.setattr("sys.stdin", zero)
+        ran = here("request", uri, "-d", name)
+    shown = name.removeprefix("@").replace("-", "stdin")
+    told = f"afflux: -d: {shown!r} is longer than 1,048,576 bytes; -D sends one item a line\n"
+    assert ran == (2, "", told)

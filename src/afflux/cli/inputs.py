@@ -10,9 +10,9 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, TypeVar, cast
 
 import typer
 
@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
+    *("DATA_LIMIT", "LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
     *("check_store", "credentials", "credit", "directory", "duration", "existing", "items", "not_itself"),
     *("new_directory", "one", "opened", "path_name", "size", "writable"),
 ]
 
+_T = TypeVar("_T")
+
+DATA_LIMIT = 0x4000_0000
+"Bytes of -d and -m: files such as /dev/zero do not end."
+_LARGE_CHUNK = 0x10_0000
+"Bytes read at a time of what is read to its end."
 LINE_LIMIT = 0x100_0000
 "Maximum line length of -D in bytes: 16 MiB."
 
@@ -117,19 +123,23 @@ def credit(text: str) -> Kept:
 
 async def one(text: str, option: str) -> bytes:
     """Read the data of ``option``, such as -d: ``-`` is all of stdin, ``@file`` the bytes of a file, otherwise the
-    text."""
+    text. Exits with a usage error for more than ``DATA_LIMIT`` bytes."""
     if text == "-":
-        parts = []
-        while part := await _read(sys.stdin.fileno(), option, "stdin"):
-            parts.append(part)
-        return b"".join(parts)
+        return await _all(sys.stdin.fileno(), option, "stdin")
     if text.startswith("@"):
-        with opened(text[1:], option) as file:
-            try:
-                return file.read()
-            except OSError as error:
-                _unreadable(option, text[1:], error)
+        with await _in_thread(lambda: opened(text[1:], option)) as file:
+            return await _all(file.fileno(), option, text[1:])
     return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
+
+
+async def _all(descriptor: int, option: str, name: str) -> bytes:
+    """Read a file to its end."""
+    parts = bytearray()
+    while part := await _read(descriptor, option, name, _LARGE_CHUNK):
+        parts += part
+        if len(parts) > DATA_LIMIT:
+            usage(f"{option}: {name!r} is longer than {DATA_LIMIT:,} bytes; -D sends one item a line")
+    return bytes(parts)
 
 
 async def items(source: str) -> AsyncIterator[list[bytes]]:
@@ -139,7 +149,7 @@ async def items(source: str) -> AsyncIterator[list[bytes]]:
             yield lines
         return
     name = source.removeprefix("@")
-    with opened(name, "-D") as file:
+    with await _in_thread(lambda: opened(name, "-D")) as file:
         async for lines in _lines(file.fileno(), name):
             yield lines
 
@@ -161,32 +171,42 @@ def _unreadable(option: str, name: str, error: OSError) -> NoReturn:
     usage(f"{option}: cannot read {name!r}: {error.strerror}")
 
 
-async def _read(descriptor: int, option: str, name: str) -> bytes:
-    """Read available bytes; b"" at the end. Exits with a usage error if they cannot be read.
+async def _read(descriptor: int, option: str, name: str, most: int = CHUNK) -> bytes:
+    """Read available bytes, ``most`` of them; b"" at the end. Exits with a usage error if they cannot be read."""
+    try:
+        return await _in_thread(lambda: os.read(descriptor, most))
+    except OSError as error:
+        _unreadable(option, name, error)
 
-    Uses a daemon thread, because a read from a silent terminal must block neither the loop nor the exit of the process.
+
+async def _in_thread(work: Callable[[], _T]) -> _T:
+    """Return the result of ``work`` in a daemon thread. Raises what it raises.
+
+    Reading from a silent terminal, or opening a pipe that nobody writes to, must block neither the loop, which handles
+    SIGINT, nor the exit of the process.
     """
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Future[bytes | OSError] = loop.create_future()
+    arrived: asyncio.Future[_T] = loop.create_future()
 
-    def tell(data: bytes | OSError) -> None:
-        if not arrived.done():
-            arrived.set_result(data)
+    def end(result: _T | None, error: Exception | None) -> None:
+        if arrived.done():
+            return
+        if error is not None:
+            arrived.set_exception(error)
+        else:
+            arrived.set_result(cast(_T, result))
 
-    def work() -> None:
-        data: bytes | OSError
+    def run() -> None:
+        result, failure = None, None
         try:
-            data = os.read(descriptor, CHUNK)
-        except OSError as error:
-            data = error
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, data)
+            result = work()
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, result, failure)
 
-    threading.Thread(target=work, name="afflux-stdin", daemon=True).start()
-    read = await arrived
-    if isinstance(read, OSError):
-        _unreadable(option, name, read)
-    return read
+    threading.Thread(target=run, name="afflux-stdin", daemon=True).start()
+    return await arrived
 
 
 def existing(name: str, option: str, *, regular: bool = False, hint: str = "", instead: str = "") -> Path:
