@@ -6,13 +6,14 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 import afflux
 from afflux.cli.answering import FirstAnswer
 from afflux.testing import run
-from tests.cli.running import here
+from tests.cli.running import Server, here
 
 
 class Slow:
@@ -48,6 +49,29 @@ def test_only_the_first_item_is_limited(first: float, seconds: float) -> None:
 def test_a_server_that_answers_too_late() -> None:
     with pytest.raises(TimeoutError, match=r"^no answer from mem://slow within 10 s .*; does it speak rsocket\?$"):
         run(items(11, 10))
+
+
+def test_a_stored_stream_without_items_is_not_called_another_protocol() -> None:
+    """Neither an offset that does not exist yet nor servers that are away are a wrong protocol."""
+    told = (
+        "no items from tcp://127.0.0.1:{} within 0.1 s (--timeout, 0 for no limit): nothing is stored from there on "
+        "yet, or the servers of its journal are away; if neither, does it speak rsocket?"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ran = here("request", f"tcp://127.0.0.1:{port}", "--cursor", "5", "--timeout", "100ms")
+    assert ran == (3, "", f"afflux: {told.format(port)}\n")
+
+
+def test_an_offset_that_is_not_stored_yet(tmp_path: Path) -> None:
+    with Server("--demo", "--journal", str(tmp_path / "journal")) as server:
+        ran = here("request", server.uri, "-d", '{"count": 3}', "--cursor", "3", "--timeout", "5s")
+        assert (ran.code, ran.out) == (0, "")  # the stream is complete
+        ran = here(
+            "request", server.uri, "-d", '{"count": 9, "delay_ms": 60000}', "--cursor", "1000000", "--timeout", "300ms"
+        )
+    assert ran.code == 3
+    assert "within 0.3 s (--timeout, 0 for no limit): nothing is stored from there on yet, or" in ran.errors
 
 
 async def waits(gap: float) -> list[bytes]:

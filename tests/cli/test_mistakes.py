@@ -67,6 +67,8 @@ RELAY = "relay --journal j --listen tcp://127.0.0.1:0"
 DIRECTORY = "is a file; it has to be a directory, which may be new"
 MEM = "mem://x connects ends within one program, and a command is a program of its own: use tcp:// or unix://"
 
+TIME_OR_SIZE = "write a time such as 24h, or a size such as 50GB"
+
 USAGE = {
     # what the parser of the command line refuses
     "request": "URI is missing (see afflux request --help)",
@@ -138,8 +140,8 @@ USAGE = {
     "--listen: the command would connect to itself",
     f"{SERVE} --demo --journal j --keep 36501d": "invalid --keep '36501d': the longest time is 36500d",
     f"{SERVE} --demo --journal j --keep 9223373TB": "invalid --keep '9223373TB': the largest size is 9223372TB",
-    f"{SERVE} --demo --journal j --keep 0.5GB": "invalid --keep '0.5GB': write 50GB, 512MiB or a number of bytes",
-    f"{SERVE} --demo --journal j --keep ''": "invalid --keep '': write 50GB, 512MiB or a number of bytes",
+    f"{SERVE} --demo --journal j --keep 0.5GB": f"invalid --keep '0.5GB': {TIME_OR_SIZE}",
+    f"{SERVE} --demo --journal j --keep ''": f"invalid --keep '': {TIME_OR_SIZE}",
     f"{SERVE} --demo --journal j --journal-bytes {'9' * 5000}": f"invalid --journal-bytes '{'9' * 64}': the largest "
     "size is 9223372TB",
     f"{SERVE} --demo --lease 5/x": "invalid --lease 'x': write 200ms, 1.5s or 2m",
@@ -270,7 +272,14 @@ USAGE = {
     "you mean table? (see afflux request --help)",
     SERVE: "serve requires exactly one of --demo, --handler MODULE:OBJECT, --file PATH, --sink DIR",
     "request {uri} -d - -m -": "only one of -d, -D and -m can read stdin, which is read once",
-    "request {uri} -d x -o csv --columns a,,b": "--columns a,,b: a name is empty",
+    "request {uri} -d x -o csv --columns a,,b": "--columns 'a,,b': a name is empty",
+    "request {uri} -d x -o csv --columns ''": "--columns '': a name is empty",
+    f"{SERVE} --demo --journal s3://bucket/x": "--journal s3://bucket/x: a journal is a directory, or nats://HOST/STREAM",
+    f"{SERVE} --demo --journal NATS://h/x": "--journal NATS://h/x: a journal is a directory, or nats://HOST/STREAM",
+    f"{SERVE} --demo --journal j --keep -5h": f"invalid --keep '-5h': {TIME_OR_SIZE}",
+    "spark tail {uri} --out x --master ''": "--master is empty: write one such as local[4]",
+    "spark decode folder --out x --master ' '": "--master is empty: write one such as local[4]",
+    f"{SERVE} --demo --journal j --keep 5 h": "unexpected argument 'h' (see afflux serve --help)",
     f"{SERVE} --demo --journal j --keep 5": "--keep 5 has no unit: write a time such as 5h, or a size such as 5GB",
     "request {uri} --timeout abc": "invalid --timeout 'abc': write 200ms, 1.5s or 2m",
     "relay --from {uri} --journal j --listen tcp://127.0.0.1:0 --origin x": "--origin is for ws:// and wss://, not for "

@@ -255,6 +255,23 @@ def test_a_stream_that_replays_continues_behind_the_stored_items(tmp_path: Path)
     asyncio.run(main())
 
 
+def test_a_stream_that_replays_without_the_option_is_told_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: what the gap means, and the option that was forgotten."""
+
+    async def main() -> None:
+        async with afflux.serve(HERE, Replay(100, ends=False)) as remote:
+            for replays, count in ((True, 100), (True, 100), (False, 201)):
+                assert not [each for each in caplog.records if each.levelname == "WARNING"]
+                async with relaying(Origin(remote.uri, replays=replays), tmp_path) as relay:
+                    await read_from(relay, count)
+
+    asyncio.run(main())
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len([text for text in said if "some may be stored twice" in text and "relay it with --replays" in text]) == 1
+
+
 def test_a_gap_without_an_item_after_it_is_recorded_once(tmp_path: Path) -> None:
     async def main() -> None:
         counter = Counter(5, jump=10)

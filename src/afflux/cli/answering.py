@@ -24,14 +24,16 @@ _T = TypeVar("_T")
 
 class FirstAnswer:
     """Limits the time from entering it to the first ``arrived``; 0 ``seconds`` are no limit. The wait for a lease may
-    take ``allowed`` seconds more.
+    take ``allowed`` seconds more. ``stored``: the request reads a stored stream, whose server may wait for new items or
+    for its journal.
 
     Leaving it raises TimeoutError if nothing came in time. The connection is then over at once, because a peer that is
     silent would not let it be closed in order.
     """
 
-    def __init__(self, uri: str, seconds: float, allowed: float = 0.0) -> None:
+    def __init__(self, uri: str, seconds: float, allowed: float = 0.0, *, stored: bool = False) -> None:
         self._uri = uri
+        self._stored = stored
         self._seconds = seconds + allowed if seconds else 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None
@@ -101,4 +103,10 @@ class FirstAnswer:
         time = f"within {self._seconds:g} s (--timeout, 0 for no limit)"
         if self._peer is None:
             return f"cannot connect to {self._uri} {time}"
-        return f"no answer from {self._uri} {time}; does it speak {parse(self._uri).protocol}?"
+        protocol = parse(self._uri).protocol
+        if self._stored:
+            return (
+                f"no items from {self._uri} {time}: nothing is stored from there on yet, or the servers of its journal "
+                f"are away; if neither, does it speak {protocol}?"
+            )
+        return f"no answer from {self._uri} {time}; does it speak {protocol}?"

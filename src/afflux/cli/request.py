@@ -211,7 +211,7 @@ def request(
         reading=_reading(uri, cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
-        first=_first(uri, timeout, max_time, lease),
+        first=_first(uri, timeout, max_time, lease, cursor is not None),
         limits=limits_of(limit, client=True),
         connect_timeout=connect_timeout(wait),
         verbose=verbose,
@@ -228,10 +228,10 @@ def _reading(uri: str, cursor: str | None) -> Reading | None:
     return Reading.parse(cursor)
 
 
-def _first(uri: str, timeout: str, max_time: str | None, lease: bool) -> answering.FirstAnswer:
-    """Return the limit of --timeout, which the wait for a lease extends."""
+def _first(uri: str, timeout: str, max_time: str | None, lease: bool, stored: bool) -> answering.FirstAnswer:
+    """Return the limit of --timeout, which the wait for a lease extends. ``stored``: a stored stream is read."""
     longest = _LEASE_WAIT_S if max_time is None else duration(max_time, "--max-time")
-    return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0)
+    return answering.FirstAnswer(uri, duration(timeout, "--timeout"), longest if lease else 0.0, stored=stored)
 
 
 def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
@@ -239,7 +239,7 @@ def _printer(asked: Asked, output: Format | None, end: End, columns: str | None)
         output = Format.table if sys.stdout.isatty() else Format.json
     chosen = [] if columns is None else columns.split(",")
     if "" in chosen:
-        usage(f"--columns {columns}: a name is empty")
+        usage(f"--columns {columns!r}: a name is empty")
     if asked.verb == "routes" and (unknown := [name for name in chosen if name not in ROUTE_COLUMNS]):
         usage(f"--columns: unknown {', '.join(unknown)}; the columns of --routes are {', '.join(ROUTE_COLUMNS)}")
     return printer(

@@ -67,7 +67,12 @@ def tail(
         int | None, typer.Option("--max-rows", metavar="N", min=1, help="The most rows of a batch: its credit.")
     ] = None,
     every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="The least time between the starts of batches, such as 10s.")
+        str,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="The least time between the starts of batches: 10s, 2m; 10 alone is 10s.",
+        ),
     ] = "0s",
     available_now: Annotated[
         bool, typer.Option("--available-now", help="End after the items that the server has stored.")
@@ -87,6 +92,7 @@ def tail(
     named = {"uri": ("URI", uri), "route": ("-r", route), "requestData": ("-d", data)}
     given = _source_options(options, named | {"maxRowsPerBatch": ("--max-rows", max_rows)})
     settings = {_CAUSES: "true"} | _pairs(conf, "--conf")
+    _check_master(master)
     columns = _columns(schema)
     every_s = duration(every, "--every")
     from afflux.spark.leaving import session_of
@@ -161,6 +167,7 @@ def decode(
 
     out, index_dir = _local(out, "--out"), index_dir and _local(index_dir, "--index-dir")
     _check_paths(paths)
+    _check_master(master)
     target = new_directory(out, "--out").absolute()
     if index_dir is not None:
         new_directory(index_dir, "--index-dir")
@@ -186,6 +193,12 @@ def decode(
     with nullcontext() if master == HERE else LogFile() as log:
         result = run(asked, _View(log.say if log is not None else _line).say)
     typer.echo(json.dumps(result))
+
+
+def _check_master(master: str) -> None:
+    """Refuse an empty --master, which Spark would replace by one of its own settings, or wait for."""
+    if not master.strip():
+        usage("--master is empty: write one such as local[4]")
 
 
 def _check_paths(paths: Sequence[str]) -> None:

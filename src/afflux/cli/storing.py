@@ -47,7 +47,7 @@ def storage_of(
     if journal is None:
         return None
     if not journal.startswith("nats://"):
-        if re.match(r"[a-z]+://", journal):
+        if "://" in journal:
             usage(f"--journal {journal}: a journal is a directory, or nats://HOST/STREAM")
         new_directory(journal, "--journal")
     from afflux.journal import Retention
@@ -61,6 +61,9 @@ def storage_of(
     most = None if journal_bytes is None else size(journal_bytes, "--journal-bytes")
     if most is not None and most < _LEAST_JOURNAL:
         usage(f"--journal-bytes {journal_bytes} is too small: write at least {_LEAST_JOURNAL}")
+    wrong = next((text for text in sizes if not re.match(r"\d+[KMGTB]", text)), None)
+    if wrong is not None:
+        usage(f"invalid --keep {wrong!r}: write a time such as 24h, or a size such as 50GB")
     seconds, kept = above_0(times[0], "--keep") if times else None, size(sizes[0], "--keep") if sizes else None
     try:
         retention = Retention(seconds=seconds, size=kept) if keep else None

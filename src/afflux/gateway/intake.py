@@ -26,6 +26,10 @@ _CHECKPOINT_ITEMS = 0x1_0000
 _NO_SPACE_S = 1.0
 "Seconds after which a mark is written again on a full disk."
 
+_REPEATED = (
+    "its items have no positions, so some may be stored twice or not at all; if the stream always begins with its "
+    "first item, relay it with --replays, Origin(replays=True), which skips those that are stored"
+)
 _log = logging.getLogger("afflux.relay")
 
 
@@ -62,6 +66,7 @@ class Intake:
         self._shard_of = shard_of
         self._item_bytes = lanes[0].item_bytes
         self._work = work
+        self._hinted = False
         self._skip_first = 0
         "Items of a stream that replays which are stored already."
         self._skip: list[int] = []
@@ -149,8 +154,16 @@ class Intake:
             self._skip_first = expected.offset
         elif not (position is not None and mark.cursor and place == expected):
             await self._gap(self.cause, expected if mark.cursor else None, None if position is None else place)
+            if position is None and not mark.cursor:
+                self._hint_at_replays()
         self.next = place
         await self._record_gap()
+
+    def _hint_at_replays(self) -> None:
+        """Report once that items may be stored twice: a stream without positions may have begun anew."""
+        if not self._hinted:
+            self._hinted = True
+            _log.warning("%s: %s", self._origin.uri, _REPEATED)
 
     async def _move(self, place: Place) -> None:
         """The next item has this position."""
