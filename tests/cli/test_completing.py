@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from afflux.cli.completing import addresses, protocols
 from afflux.cli.output import End, Format
 from afflux.protocols.registry import PROTOCOLS
 from tests.cli.forking import Process
+from tests.cli.running import here
 from tests.cli.terminal import Terminal
 
 
@@ -98,6 +100,29 @@ def test_zsh_completes_with_the_script(tmp_path: Path) -> None:
             zsh.until(f"ran: {ran}")
         zsh.type("exit\r")
         assert zsh.end()[0] == 0
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh: apt-get install zsh")
+def test_the_first_tab_of_a_session_of_zsh_completes(tmp_path: Path) -> None:
+    """With the file that ``--install-completion`` writes, which zsh loads at the first Tab."""
+    show = f"{shlex.join([sys.executable, '-m', 'afflux', '--show-completion'])}; true"  # zsh stays the parent
+    script = subprocess.run(["zsh", "-fc", show], capture_output=True, text=True, timeout=120, check=True).stdout
+    env = completing(tmp_path)
+    (tmp_path / "_afflux").write_text(script)
+    with Terminal(["-f"], program=["zsh"], env=env, columns=200) as zsh:
+        zsh.type(f"fpath+={tmp_path}; autoload -Uz compinit; compinit -u -D; PS1='%%'; echo rea''dy\r")
+        zsh.until("ready")
+        for typed, ran in LINES[:2]:
+            zsh.type(f"afflux {typed}\t\r")
+            zsh.until(f"ran: {ran}")
+        zsh.type("exit\r")
+        assert zsh.end()[0] == 0
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_the_shell_is_not_chosen(option: str) -> None:
+    ran = here(option, "zsh")
+    assert ran == (2, "", f"afflux: {option} takes no value: it is for the shell that runs it\n")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish: apt-get install fish")

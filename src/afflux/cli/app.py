@@ -13,6 +13,7 @@ from afflux.cli import COMMANDS
 from afflux.cli.bench import bench
 from afflux.cli.capture import capture
 from afflux.cli.check import check
+from afflux.cli.completing import prepared
 from afflux.cli.decode import decode
 from afflux.cli.demo import demo
 from afflux.cli.doctor import doctor
@@ -98,6 +99,9 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
     """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
     typer's context, such as ``obj``."""
     prefix_log()
+    if wrong := prepared(arguments):
+        tell(f"afflux: {wrong}")
+        return USAGE
     try:
         code = _tree()(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
     except UsageError as error:
