@@ -67,12 +67,6 @@ _RESUMED = ("idle", "request", "requests", "stream", "lost-*", "channel", "twice
 "The cases with resumption."
 
 ABSENT: tuple[Absent, ...] = (
-    Absent(
-        "*",
-        "client",
-        "channel.responder-first",
-        "an afflux handler cannot complete its own direction and still receive items: its return cancels them",
-    ),
     Absent(_JS0, "client", "fragments.up-*", _NO_FRAGMENTS),
     Absent(_JS0, "client", "fragments.metadata-up", _NO_FRAGMENTS),
     Absent(_JS0, "client", "fragments.channel-up", _NO_FRAGMENTS),

@@ -112,6 +112,13 @@ class Responder:
             case "never":
                 await anext(items)
                 await self._watch(rest[0], items)
+            case "half":
+                yield b"half"
+                items.complete()
+                count = 0
+                async for _ in items:
+                    count += 1
+                self._tell("ended", tag="half", count=count)
             case "sum":
                 yield await _sum(items)
             case _:

@@ -134,7 +134,7 @@ async def _sum(c: Conversation) -> None:
     await flow.end()
 
 
-@case("channel.responder-first", "the responder completes, then the requester")
+@case("channel.responder-first", "the responder completes, then the requester", smoke=True)
 async def _half(c: Conversation) -> None:
     items = [b"!half", *(b"item %d" % i for i in range(100))]
     flow = await c.asker.channel(items, 10)
