@@ -24,7 +24,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NoReturn
@@ -45,6 +45,13 @@ IMPORTED = (
     "uvloop",
 )
 "What some commands import besides, for a fifth of a second or more."
+LATER = {
+    "check": ("afflux.sessions.recorded",),
+    "inspect": ("pandas", "pyarrow.compute", "pyarrow.parquet"),
+    "--html": ("afflux.capture.report", "altair", "jsonschema"),
+    "wireshark": ("afflux.wireshark.generating",),
+}
+"What commands with a word import besides, for up to a second: imported before the first of them is forked."
 
 _importer: socket.socket | None = None
 
@@ -236,6 +243,7 @@ def _serve(requests: socket.socket) -> tuple[list[str], str | None]:
         while len(body) < int.from_bytes(size):
             body += requests.recv(int.from_bytes(size) - len(body))
         *standard, report = descriptors
+        _import(module for word in json.loads(body)[0] for module in LATER.get(word, ()))
         if pid := os.fork():
             os.write(report, b"%d\n" % pid)
             reports[pid] = report
@@ -247,6 +255,12 @@ def _serve(requests: socket.socket) -> tuple[list[str], str | None]:
         for descriptor in (woken, wake, report, requests.detach(), *reports.values()):
             os.close(descriptor)
         return _become(standard, json.loads(body))
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        with contextlib.suppress(ImportError):  # an extra
+            importlib.import_module(module)
 
 
 def _reap(reports: dict[int, int]) -> None:
@@ -295,9 +309,7 @@ def _main() -> NoReturn:
         for command in WARM_UP:
             cli.main(command.split())
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts no threads, which a forked process would lack
-    for module in IMPORTED:
-        with contextlib.suppress(ImportError):  # an extra
-            importlib.import_module(module)
+    _import(IMPORTED)
     words, program = _serve(socket.socket(fileno=int(sys.argv[1])))
     code = cli.main(words) if program is None else _run(program)
     for thread in threading.enumerate():

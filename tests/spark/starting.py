@@ -20,6 +20,8 @@ from afflux.spark.session import java_home
 __all__ = ["quick_start", "spark_home"]
 
 HOME = Path(__file__).parents[2] / "build" / "spark-home"
+LONGEST_S = 900.0
+"Seconds in which the archive must be written: a minute of a core, of which a busy machine gives little."
 OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # it starts sooner and runs slower: tests mostly start
     "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -Xlog:disable"
@@ -94,7 +96,7 @@ def main() -> None:
     options = f"{OPTIONS} -XX:ArchiveClassesAtExit={fresh}"
     environment = os.environ | {"SPARK_HOME": spark_home(), "SPARK_SUBMIT_OPTS": options}
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-c", QUERIES, folder], env=environment, check=True, timeout=300)
+        subprocess.run([sys.executable, "-c", QUERIES, folder], env=environment, check=True, timeout=LONGEST_S)
     if fresh.exists():  # a Java without class data sharing writes none
         fresh.replace(path)
 
