@@ -186,7 +186,10 @@ class Inbound:
             position = stop
             if self.held or self.over:
                 break
-        self._keep(block, position, end)
+        if position == end and self.retained is None and not (self.held or self.over):
+            self.incomplete_since = None  # nothing to keep
+        else:
+            self._keep(block, position, end)
 
     def _masked(self, block: bytes, position: int, end: int) -> int:
         """Charge a length whose reserved bit is set (FR-03), and return the size of the frame; 0 unless it is whole and
