@@ -63,15 +63,7 @@ class StreamIds:
             self._next = first + 2 * count
             return list(range(first, self._next, 2))
         ids: dict[int, None] = {}
-        while len(ids) < count:
-            try:
-                id = self.allocate(busy)
-            except LimitExceeded:
-                if ids:
-                    break
-                raise
-            if id in ids:  # once around
-                break
+        while len(ids) < count and (id := self.allocate(busy)) not in ids:  # in ids: all others are busy
             ids[id] = None
         return list(ids)
 
