@@ -102,6 +102,34 @@ def test_an_id_is_found_exactly_when_one_is_free(first: int, last: int, data: st
             assert ids.allocate(busy) in every - busy
 
 
+def test_some_ids_before_the_wrap_need_no_look_at_the_busy_ones() -> None:
+    ids, live = StreamIds(1), Busy(set())
+    assert ids.allocate_some(3, live) == [1, 3, 5]
+    assert ids.allocate(live) == 7
+    live.asked = 0
+    assert ids.allocate_some(2, live) == [9, 11]
+    assert live.asked == 0
+
+
+@given(st.integers(1, 2), st.integers(2, 20), st.data())
+def test_some_ids_are_those_that_would_be_allocated_one_by_one(first: int, last: int, data: st.DataObject) -> None:
+    together, singly = StreamIds(first, last), StreamIds(first, last)
+    live: set[int] = set()
+    for _ in range(data.draw(st.integers(1, 5))):
+        wanted: list[int] = []
+        count = data.draw(st.integers(1, 12))
+        while len(wanted) < count and len({*live, *wanted}) <= (last - first) // 2:
+            wanted.append(singly.allocate({*live, *wanted}))
+        if wanted:
+            assert together.allocate_some(count, live) == wanted
+        else:
+            with pytest.raises(LimitExceeded):
+                together.allocate_some(count, live)
+        live |= set(wanted)
+        live -= data.draw(st.sets(st.sampled_from(sorted(live)))) if live else set()
+        singly.restore(together.state())  # which of the busy ids it looked at last may differ
+
+
 def test_no_id_twice_before_the_wrap() -> None:
     ids = StreamIds(1, 199)
     assert [ids.allocate(()) for _ in range(100)] == list(range(1, 200, 2))

@@ -78,9 +78,9 @@ class Calls:
             self.batch_budget = min(BATCH, self._most - len(self.replies))
         return self.batch_budget > 0
 
-    def ask(self, payload: Payload) -> Call:
-        """Send a request at the end of this turn, or before; ``Call[1]`` is the future of its answer."""
-        size = len(payload.data) if payload.metadata is None else len(payload)
+    def ask(self, payload: Payload, size: int) -> Call:
+        """Send a request of ``size`` bytes at the end of this turn, or before; ``Call[1]`` is the future of its
+        answer."""
         self.batch_budget -= 1 + (size >> 12)
         call = [payload, self._state.loop.create_future()]
         self.queued.append(call)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from afflux.aio.peer import Peer, current_peer
+from afflux.aio.peer import Peer, running_peer
 from afflux.calls import CHANNEL_NAME, COMPOSITE, route_in
 from afflux.core.payload import Payload
 
@@ -25,7 +25,10 @@ def route_of(payload: Payload, metadata_mime: str | None = None) -> str | None:
     Raises:
         Invalid: the composite metadata, or the routing metadata, cannot be read.
     """
-    return route_in(payload, mime_types()[0] if metadata_mime is None and payload.metadata else metadata_mime)
+    if metadata_mime is None and payload.metadata:
+        peer = running_peer(None)
+        metadata_mime = None if peer is None else _metadata_mime(peer)
+    return route_in(payload, metadata_mime)
 
 
 def takes_entries(peer: Peer) -> bool:
@@ -37,11 +40,17 @@ def takes_entries(peer: Peer) -> bool:
 def mime_types() -> tuple[str | None, str]:
     """Return the MIME types of metadata and data of the running handler's connection. The first is None outside of
     handlers, where metadata is composite, and "" in a protocol without metadata."""
-    try:
-        peer = current_peer()
-    except LookupError:
+    if (peer := running_peer(None)) is None:
         return None, OCTETS
-    if peer._driver.engine.typed_sessions is not None:
-        return CHANNEL_NAME, OCTETS
-    setup = peer._driver.engine.setup
-    return ("", OCTETS) if setup is None else (setup.metadata_mime, setup.data_mime)
+    engine = peer._driver.engine
+    data_mime = OCTETS if engine.typed_sessions is not None or engine.setup is None else engine.setup.data_mime
+    return _metadata_mime(peer), data_mime
+
+
+def _metadata_mime(peer: Peer) -> str:
+    """Return the MIME type of the metadata of a peer; "" in a protocol without metadata."""
+    engine = peer._driver.engine
+    if engine.typed_sessions is not None:
+        return CHANNEL_NAME
+    setup = engine.setup
+    return "" if setup is None else setup.metadata_mime

@@ -138,7 +138,8 @@ class Input:
         if wants and self.held and not self._piece_queued:
             self._queue_piece()
         if wants and not self.held and not self._piece_queued:
-            self.resume(transport)
+            if not self.reading:
+                self.resume(transport)
         elif self.reading:
             self.reading = False
             transport.pause_reading()

@@ -92,17 +92,21 @@ class Memory:
             self._uses[use] = None
         elif not size:
             self._uses.pop(use, None)
-        if size > before and self._look is None and _total() > use.state.engine.limits.process_bytes:
+        if size > before and self._look is None and self._total() > use.state.engine.limits.process_bytes:
             wait = max(0.0, self._last_look + _LOOK_EVERY_S - self._now())
             self._look = use.state.loop.call_later(wait, self._relieve)
 
     def exceeds(self, most: int) -> bool:
         """Return whether all connections of the process buffer more than ``most`` bytes."""
-        if _total() <= most:
+        if self._total() <= most:
             return False
         if self._now() >= self._last_look + _LOOK_EVERY_S:
             self._recount()
-        return _total() > most
+        return self._total() > most
+
+    def _total(self) -> int:
+        """Return the sum over all loops."""
+        return self.size if len(_memories) == 1 else sum([memory.size for memory in list(_memories.values())])
 
     def _recount(self) -> None:
         self._last_look = self._now()
@@ -113,7 +117,7 @@ class Memory:
         """End the newest connections that buffer something, until the rest is within their limits."""
         self._recount()
         self._look = None
-        total = _total() - sum(use.reported for use in self._uses if use.state.over)
+        total = self._total() - sum(use.reported for use in self._uses if use.state.over)
         for use in sorted(self._uses, key=lambda use: use.number, reverse=True):
             state = use.state
             limits = state.engine.limits
@@ -122,8 +126,3 @@ class Memory:
                 text = reached(limits, "process_bytes")
                 state.driver.end(ConnectionClosed(text, rule="process_bytes"))
                 state.run(state.engine.close, state.now(), reason=text)
-
-
-def _total() -> int:
-    """Return the sum over all loops."""
-    return sum([memory.size for memory in list(_memories.values())])

@@ -74,7 +74,7 @@ class Output:
         Effective once in a turn, because a write costs as much as some twenty messages."""
         if not self._flushed_early and not self._state.over:
             self.flush_soon()
-            self.flush()
+            self.flush(early=True)
             self.flushing = self._flushed_early = True  # until the flush at the end of the turn
 
     def room(self) -> int:
@@ -97,9 +97,9 @@ class Output:
         room = state.engine.room(0) if state.scheduler is None else state.scheduler.room_beside(0)
         return self.blocked or room < self.plenty
 
-    def flush(self, *, unpaced: bool = False) -> None:
+    def flush(self, *, unpaced: bool = False, early: bool = False) -> None:
         """Write what is queued, up to what the transport accepts. The scheduler may leave some of it for the next turn,
-        unless ``unpaced``."""
+        unless ``unpaced``. ``early``: another flush follows in this turn."""
         self.flushing = self._flushed_early = False
         state = self._state
         if state.left:
@@ -134,7 +134,8 @@ class Output:
         driver.on_writable(unsent)
         if paced and self._pacer is None:
             self._pacer = state.loop.call_later(_PACE_S, self._pace)
-        self.settle(unsent)
+        if not early:
+            self.settle(unsent)
 
     def settle(self, unsent: int = 0) -> None:
         """At the end of a flush, or of a pass that needs none: report memory, pause or resume reading, and arm the

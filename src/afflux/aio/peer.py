@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.driver import Driver
 from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from afflux.sessions.chan import SessionType
     from afflux.sessions.machine import Machine
 
-__all__ = ["Peer", "current_peer"]
+__all__ = ["Peer", "current_peer", "running_peer"]
 
 _current: ContextVar[Peer] = ContextVar("afflux_peer")
+
+running_peer: Final = _current.get
+"As ``current_peer``, without a step of Python; ``running_peer(None)`` is None outside of a handler."
 
 
 def current_peer() -> Peer:
@@ -103,14 +106,15 @@ class Peer(AsyncOnly, Opens):
             ConnectionClosed: the connection ended first.
         """
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
+        size = len(payload.data) if payload.metadata is None else len(payload.data) + len(payload.metadata)
         calls = self._driver.calls
-        if calls.batch_budget <= 0 or len(payload) > calls.loop_bytes:
+        if calls.batch_budget <= 0 or size > calls.loop_bytes:
             self._protocol.check("request")
             calls = (await self._driver.current()).calls
-            await calls.ready(len(payload))
+            await calls.ready(size)
             if not calls.may_batch():
                 return await calls.ask_alone(payload)
-        call = calls.ask(payload)
+        call = calls.ask(payload, size)
         try:
             answer: Payload = await call[1]
             return answer

@@ -191,7 +191,7 @@ class Requests:
                 break
             begins += 1
             payload: Any = asked
-            read += len(payload.data) if payload.metadata is None else len(payload)
+            read += len(payload.data) if payload.metadata is None else len(payload.data) + len(payload.metadata)
             try:
                 work, first = (context := copy()).run(_start, verbs[verb], payload)
             except StopIteration as stop:

@@ -123,7 +123,7 @@ def payload_for(
 ) -> Payload:
     """Return the request payload for an engine's connection. Raises as ``call_payload`` does."""
     if metadata is None and route is None and cursor is None:
-        return payload_of(data)
+        return Payload(data) if type(data) is bytes else payload_of(data)
     mime = metadata_mime_of(engine)
     if type(data) is bytes and metadata is None and cursor is None and mime in (None, COMPOSITE):
         return Payload(data, _route_only(route if type(route) is str else text_of_route(route)))  # the usual call

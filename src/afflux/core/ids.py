@@ -52,6 +52,21 @@ class StreamIds:
                 return id
         raise LimitExceeded(f"all {self._count} stream ids are in use", rule="ids-exhausted")
 
+    def allocate_some(self, count: int, busy: Collection[int]) -> list[int]:
+        """Return the next ``count`` ids that are not ``busy``, or fewer when all others are.
+
+        Raises:
+            LimitExceeded: all ids are busy.
+        """
+        first = self._next
+        if not self.wrapped and first + 2 * count <= self.last:  # no id was used before
+            self._next = first + 2 * count
+            return list(range(first, self._next, 2))
+        ids: dict[int, None] = {}
+        while len(ids) < count and (id := self.allocate(busy)) not in ids:  # in ids: all others are busy
+            ids[id] = None
+        return list(ids)
+
     def state(self) -> list[int]:
         """Return the state for ``restore``: the next id, and 1 after a wrap."""
         return [self._next, int(self.wrapped)]

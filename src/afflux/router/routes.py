@@ -339,7 +339,7 @@ class _Dispatch:
 
         def call(payload: Payload) -> Any:
             try:
-                route = route_of(payload)
+                route = route_of(payload) if payload.metadata else None
             except Invalid as error:
                 return refuse(verb, error, payload)
             if (entry := exact.get(route)) is not None:

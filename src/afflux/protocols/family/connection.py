@@ -159,14 +159,16 @@ class Connection:
         if self._full:
             liveness.hold(self, now)
         self.current.now = self.liveness.heard = now
-        events = self.run(self._receive, data)
+        if self.resuming is None:
+            events = self.run(self.inbound.receive, data, self.frame)
+        else:
+            events = self.run(self._receive_to_resume, data, self.resuming)
         self._full = not self.wants_read
         return events
 
-    def _receive(self, data: bytes | memoryview) -> None:
+    def _receive_to_resume(self, data: bytes | memoryview, resuming: Resuming) -> None:
         self.inbound.receive(data, self.frame)
-        if self.resuming is not None:
-            self.resuming.report(self)
+        resuming.report(self)
 
     def receive_eof(self, now: float) -> list[Event]:
         """Process the end of the transport."""

@@ -129,23 +129,15 @@ class Engine(Connection):
         if not opening.cut:
             for payload in payloads:
                 self._check_size(payload)
-        ids: list[int] = []
-        allocate = streams.ids.allocate
-        for _ in payloads:
-            try:
-                id = allocate(live)
-            except LimitExceeded:
-                if ids:
-                    break
-                raise
+        ids = streams.ids.allocate_some(len(payloads), live)
+        for id in ids:
             stream = live[id] = Stream(id, "request", role)
             stream.state = _OUT_DONE
             stream.answering = True
-            ids.append(id)
         if streams.ids.wrapped:
             for id in ids:
                 streams.late.forget(id)
-        self.outbound.requests(ids, opening, payloads[: len(ids)])
+        self.outbound.requests(ids, opening, payloads if len(ids) == len(payloads) else payloads[: len(ids)])
         streams.opened += len(ids)
         if self.resuming is not None:
             self.resuming.weigh_away(self)

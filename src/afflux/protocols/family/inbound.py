@@ -186,7 +186,10 @@ class Inbound:
             position = stop
             if self.held or self.over:
                 break
-        self._keep(block, position, end)
+        if position == end and self.retained is None and not (self.held or self.over):
+            self.incomplete_since = None  # nothing to keep
+        else:
+            self._keep(block, position, end)
 
     def _masked(self, block: bytes, position: int, end: int) -> int:
         """Charge a length whose reserved bit is set (FR-03), and return the size of the frame; 0 unless it is whole and
@@ -300,7 +303,7 @@ class Inbound:
         newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
         limit, live, layout, role = self._plain, streams.live, streams.member.layout, streams.member.responder
         unpack, header_size, own, least, id_first = layout.parsing
-        last_id, (bare, with_metadata) = layout.last_id, self._words[2]
+        last_id, (bare, with_metadata), unpack_marked = layout.last_id, self._words[2], layout.marked.unpack_from
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
@@ -316,10 +319,11 @@ class Inbound:
             if word == bare:
                 payload = Payload(block[start:stop])
                 size += stop - start
-            elif word == with_metadata:
+            elif word == with_metadata and stop - start >= layout.metadata_size:
+                _, _, _, _, more, counted = unpack_marked(block, position)
                 data = start + layout.metadata_size
-                middle = data - layout.metadata_counts + int.from_bytes(block[start:data], "big")
-                if data > stop or not data <= middle <= stop:
+                middle = data - layout.metadata_counts + (more << 16 | counted)
+                if not data <= middle <= stop:
                     break
                 payload = Payload(block[middle:stop], block[data:middle])
                 size += stop - data

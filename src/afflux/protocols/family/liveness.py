@@ -112,19 +112,17 @@ def due(connection: Connection) -> float:
     resuming = connection.resuming
     if resuming is not None and resuming.away is not None:
         return resuming.due(connection)
-    times = [live.heard + live.lifetime]
-    if live.next_keepalive is not None:
-        times.append(live.next_keepalive)
+    silent, streams = live.heard + live.lifetime, connection.stream_table
+    first = silent if live.next_keepalive is None else min(silent, live.next_keepalive)
     if connection.inbound.incomplete_since is not None:
-        times.append(connection.inbound.incomplete_since + limits.frame_s)
-    if oldest := connection.stream_table.reassembly.oldest():
-        times.append(oldest[1] + limits.reassembly_s)
-    leases = connection.stream_table.leases
-    if leases is not None and leases.issued.until is not None:
-        times.append(leases.issued.until)
+        first = min(first, connection.inbound.incomplete_since + limits.frame_s)
+    if streams.reassembly.partials and (oldest := streams.reassembly.oldest()):
+        first = min(first, oldest[1] + limits.reassembly_s)
+    if streams.leases is not None and streams.leases.issued.until is not None:
+        first = min(first, streams.leases.issued.until)
     if resuming is not None and (full := resuming.store_due(connection)) is not None:
-        times.append(full)
-    return min(times)
+        first = min(first, full)
+    return first
 
 
 def tick(connection: Connection, now: float) -> None:
