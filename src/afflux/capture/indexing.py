@@ -180,7 +180,7 @@ def index_of(
     if found is not None:
         return found
     sweep(place, ".tmp-")
-    with scratch(place, ".tmp-") as directory:
+    with _without_remains(place), scratch(place, ".tmp-") as directory:
         maker = _Maker(path, header, size, limits, directory, run or _in_order, part_bytes)
         made = maker.made()
         (directory / _MANIFEST).write_text(json.dumps({"index": asdict(made), "files": maker.files}))
@@ -358,6 +358,17 @@ def _place(path: Path, index_dir: Path | None) -> Path:
         if not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     return place
+
+
+@contextmanager
+def _without_remains(place: Path) -> Iterator[None]:
+    """Remove the directory of the indexes of a file if making the first one fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it has others
+            place.rmdir()
+        raise
 
 
 @contextmanager

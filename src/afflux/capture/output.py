@@ -135,7 +135,7 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
     check(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{place.name}.tmp-"
-    sweep(place.parent, prefix)
+    sweep(place.parent, prefix, place)
     with scratch(place.parent, prefix) as made:
         yield Output(place, made, decoding)
 

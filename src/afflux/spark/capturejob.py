@@ -7,6 +7,7 @@ become part of the tables: what a repeated or a speculative task has written is 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["DecodeFailed", "decode"]
 
 _REPORT_S: Final = 2.0
+"Seconds between two looks at the progress."
+_REPEAT_S: Final = 10.0
+"Seconds after which a line about the progress is repeated."
 _MOST: Final = 100_000
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -69,10 +73,11 @@ class Tasks:
         context.setJobGroup(group, group, interruptOnCancel=True)
         thread = threading.Thread(target=inheritable_thread_target(self.spark)(collect), daemon=True)
         thread.start()
+        progress = _Progress(self, what, group)
         try:
             while thread.is_alive():
                 thread.join(_REPORT_S)
-                self._progress(what, group)
+                progress.look()
         except BaseException:
             with suppress(Exception):  # of a JVM that has ended, too
                 context.cancelJobGroup(group)
@@ -86,14 +91,32 @@ class Tasks:
             raise error
         return found[0]
 
-    def _progress(self, what: str, group: str) -> None:
-        tracker = self.spark.sparkContext.statusTracker()
-        for job in tracker.getJobIdsForGroup(group):
+
+@dataclass(slots=True)
+class _Progress:
+    """Reports how far a job is: when a task has ended, and now and then."""
+
+    tasks: Tasks
+    what: str
+    group: str
+    last: str = ""
+    since: float = 0.0
+
+    def look(self) -> None:
+        """Report if there is news. Raises Py4JError if the JVM does not answer."""
+        tracker = self.tasks.spark.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(self.group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info is not None else ():
                 state = tracker.getStageInfo(stage)
                 if state is not None and state.numActiveTasks:
-                    self.report(f"{what}: {state.numCompletedTasks} of {state.numTasks} tasks")
+                    self._say(f"{self.what}: {state.numCompletedTasks} of {state.numTasks} tasks")
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if text != self.last or now - self.since >= _REPEAT_S:
+            self.last, self.since = text, now
+            self.tasks.report(text)
 
 
 def decode(
