@@ -33,6 +33,7 @@ FOLDERS = {
         "tests/spark/test_benchmark.py",
         "tests/spark/test_benchmark_all.py",
         "tests/spark/test_chaos.py",
+        "tests/spark/test_decode_interrupted.py",
         "tests/spark/test_decode_killed.py",
         "tests/spark/test_driver_killed.py",
         "tests/spark/test_embedded.py",
