@@ -36,7 +36,7 @@ from afflux.capture.network import TCP, Datagrams
 from afflux.capture.packets import NO_TIME, PAD
 from afflux.capture.parts import WIDE, Part, PartFile, Rows, build_part, pieces_in
 from afflux.capture.pcapng import Pcapng, Section
-from afflux.capture.scratch import moved, nearest, probe, replace_directory, scratch, sweep
+from afflux.capture.scratch import moved, named_if_full, nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.segments import segments_in
 from afflux.capture.skipping import Place, Skipped
 from afflux.capture.spans import Span, first_record, format_of, read_at
@@ -144,7 +144,8 @@ def run_job(job: Job) -> Part | None:
         if start is None:
             return None
         name = f"{job.name}-{uuid4().hex[:8]}"
-        return build_part(file, job.header, start, job.stop, *where, Path(job.directory), name)
+        with named_if_full(job.directory):
+            return build_part(file, job.header, start, job.stop, *where, Path(job.directory), name)
     finally:
         os.close(file)
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-__all__ = ["moved", "nearest", "probe", "replace_directory", "scratch", "sweep"]
+__all__ = ["moved", "named_if_full", "nearest", "probe", "replace_directory", "scratch", "sweep"]
 
 _LOCK: Final = ".lock"
 _OLD: Final = ".old"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
 
@@ -61,6 +62,17 @@ def probe(directory: Path) -> None:
         os.rmdir(tempfile.mkdtemp(prefix=".afflux-", dir=directory))
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno or 0), str(directory)) from None
+
+
+@contextmanager
+def named_if_full(directory: str) -> Iterator[None]:
+    """Name the directory in the error of a full disk or of a file that is too large: pyarrow's has many words, and no place."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), directory) from None
 
 
 def sweep(parent: Path, prefix: str, place: Path | None = None) -> None:

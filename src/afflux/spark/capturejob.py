@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
-from afflux.capture.output import Attempt, TableWriter, named_if_full, opened
+from afflux.capture.output import Attempt, TableWriter, opened
 from afflux.capture.parts import Part
 from afflux.capture.places import CaptureFiles, captures_in
+from afflux.capture.scratch import named_if_full
 from afflux.capture.units import Decoding, Unit, units_of
 from afflux.core.errors import Error
 from afflux.spark.memory import give_back
@@ -175,7 +176,8 @@ def _size(unit: Unit) -> int:
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
     try:
-        return _written(TableWriter(Path(made), decoding, partition_by), unit)
+        with named_if_full(made):
+            return _written(TableWriter(Path(made), decoding, partition_by), unit)
     finally:
         give_back()
 
