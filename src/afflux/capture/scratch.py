@@ -66,7 +66,7 @@ def probe(directory: Path) -> None:
 
 @contextmanager
 def named_if_full(directory: str) -> Iterator[None]:
-    """Name the directory in the error of a full disk or of a file that is too large: pyarrow's has many words, and no place."""
+    """Name the directory in the error of a full disk or of a file that is too large: pyarrow's gives none."""
     try:
         yield
     except OSError as error:
