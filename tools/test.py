@@ -33,6 +33,7 @@ FOLDERS = {
         "tests/spark/test_benchmark.py",
         "tests/spark/test_benchmark_all.py",
         "tests/spark/test_chaos.py",
+        "tests/spark/test_decode_interrupted.py",
         "tests/spark/test_decode_killed.py",
         "tests/spark/test_driver_killed.py",
         "tests/spark/test_embedded.py",
@@ -91,7 +92,8 @@ ROUNDS = {
 }
 """``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not;
 the part ``wheel`` builds the same wheel and runs a fifth of the tests of ``compiled``.
-``random`` tries twenty times as many random examples, and breaks links at every byte. ``optimized`` excludes
+``random`` tries twenty times as many random examples, breaks links at every byte, and decodes captures of 10 GB and of
+ten million connections. ``optimized`` excludes
 repetitions and random examples: no source file contains an assert statement or ``__debug__`` (tests/test_layout.py), so
 all that ``-O`` can change is what a line does each time it runs."""
 

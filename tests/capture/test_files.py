@@ -309,7 +309,7 @@ def test_a_wrong_block_stops(wrong: bytes) -> None:
     assert problem is not None and (problem.word, problem.offset) == ("bad-record", len(good))
 
 
-@pytest.mark.parametrize(("count", "wrong"), [(1_023, False), (1_024, False), (1_025, True)])
+@pytest.mark.parametrize(("count", "wrong"), [(1_023, False), (1_024, False), (1_025, True), (1_000_000, True)])
 def test_capture_interfaces(count: int, wrong: bool) -> None:
     """PC-05."""
     found, problem = rows(section() + interface() * count + enhanced(PACKETS[0], count - 1))

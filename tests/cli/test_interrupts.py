@@ -155,6 +155,40 @@ def test_within_a_callback_of_the_loop(command: str) -> None:
     assert (ended.returncode, ended.stderr) == (130, b"")
 
 
+WITHIN_A_FINALIZER = """
+import os, signal, sys
+
+class Interrupted:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(10):
+            pass
+
+def look(event, words):
+    if event == "open" and words[0] == path:
+        Interrupted()
+
+path = sys.argv[-1]
+sys.addaudithook(look)
+from afflux.cli import main
+sys.argv[0] = "afflux"
+sys.exit(main())
+"""
+
+
+def test_within_a_finalizer(tmp_path: Path) -> None:
+    """Python ignores what a finalizer raises, and objects of py4j have them: the command ends all the same."""
+    pytest.importorskip("numpy")
+    os.mkfifo(path := tmp_path / "never.pcap")
+    writer = os.open(path, os.O_RDWR)
+    try:
+        words = [sys.executable, "-c", WITHIN_A_FINALIZER, "decode", str(path)]
+        ended = subprocess.run(words, capture_output=True, timeout=PATIENCE)
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
 @pytest.mark.parametrize(
     "options", ["-o ndjson", "-o csv", "-o raw", "-o json", "-o table", "--graph", "--credit auto"]
 )

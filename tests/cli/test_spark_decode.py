@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import subprocess
 from collections import Counter
 from operator import itemgetter
 from pathlib import Path
@@ -23,7 +24,7 @@ from afflux.capture.units import Decoding
 from tests.capture.tabling import SETUP, asks, item
 from tests.capture.test_decoding import CLIENT, SERVER
 from tests.capture.writing import Talk, pcap
-from tests.cli.running import Ran, afflux, here
+from tests.cli.running import COMMAND, PATIENCE, Ran, afflux, here
 from tests.journal.disks import small_disk
 
 
@@ -108,6 +109,19 @@ def test_compressed_captures_are_captures_of_their_own(capture: Path, tmp_path: 
     assert (ran.code, ran.errors) == (0, "")
     files = Counter(pq.read_table(tmp_path / "out" / "frames").column("file").to_pylist())
     assert files == {str(capture.with_name(name)): 81 for name in ("one.pcap", "two.pcap.xz", "three")}
+
+
+def test_a_file_with_several_names_is_read_once(capture: Path, tmp_path: Path) -> None:
+    capture.with_name("latest.pcap").symlink_to("one.pcap")
+    capture.with_name("linked.pcap").hardlink_to(capture)
+    capture.with_name("nowhere.pcap").symlink_to("missing.pcap")
+    capture.with_name("loop.pcap").symlink_to("loop.pcap")
+    here = f"{capture.parent}/../captures"
+    ran = decode(str(capture), f"{here}/*.pcap", here, f"{here}/one.pcap", "--out", str(tmp_path / "out"))
+    assert (ran.code, json.loads(ran.out)["rows"]["frames"]) == (0, 81)
+    names = [line.split("passed over ")[1] for line in ran.errors.splitlines()]
+    others = [f"{here}/{name}.pcap" for name in ("latest", "linked", "one")]
+    assert names == [f"{name}: the same file as {capture}" for name in others]
 
 
 @pytest.mark.parametrize("scheme", ["file:", "file://"])
@@ -262,6 +276,15 @@ def test_tables_of_another_version_stay(capture: Path, tmp_path: Path) -> None:
     assert (ran.code, ran.errors.count("\n")) == (2, 1)
     assert "has tables of version 99, and this afflux reads and writes version 1" in ran.errors
     assert sorted(out.rglob("*")) == before
+
+
+def test_a_file_above_the_largest_size_names_the_directory(capture: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [*COMMAND, "spark", "decode", str(capture), "--master", "none", "--out", str(out)]
+    limited = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words]
+    ran = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"afflux: {out}: File too large\n")
+    assert os.listdir(tmp_path) == ["captures"]
 
 
 def test_a_full_disk_leaves_the_tables_as_they_were(capture: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 
+from afflux.capture.errors import CaptureError  # noqa: E402
 from afflux.capture.output import MARK, OutputRefused, write_tables  # noqa: E402
 from afflux.capture.schemas import TABLES  # noqa: E402
 from afflux.capture.units import Decoding  # noqa: E402
@@ -301,6 +302,54 @@ def test_a_file_that_arrives_and_cannot_be_read_is_a_row(tmp_path: Path) -> None
             ("damaged", "unreadable", str(tmp_path / name)) for name in names if name in ("b.pcap", "c.pcap")
         ]
         start = end
+
+
+def test_a_file_that_grows_is_taken_when_it_is_complete(tmp_path: Path) -> None:
+    """One that is moved here with an older time is taken at once. A removed file leaves the offset; if its batch is not
+    finished, the query fails and says what to do."""
+    (tmp_path / "in").mkdir()
+    given = {"path": str(tmp_path / "in"), "table": "connections", "settleSeconds": "600"}
+    reader = CaptureStreamReader(CaptureOptions.parse(given))
+    growing, moved = tmp_path / "in" / "growing.pcap", tmp_path / "in" / "moved.pcap"
+    whole = pcap(Talk().whole(CLIENT, SERVER))
+    growing.write_bytes(whole[:500])
+    (tmp_path / "in" / "loop").symlink_to("loop")
+    (tmp_path / "in" / "nothing").symlink_to("missing")
+    before = reader.latestOffset(reader.initialOffset())
+    assert before == {"files": {}}
+    (tmp_path / "moved.pcap").write_bytes(whole)
+    os.utime(tmp_path / "moved.pcap", (1, 1))
+    (tmp_path / "moved.pcap").rename(moved)
+    growing.write_bytes(whole)
+    first = reader.latestOffset(before)
+    assert first["files"].keys() == {"moved.pcap"}
+    moved.rename(tmp_path / "moved.pcap")
+    with pytest.raises(CaptureError, match=r"moved\.pcap is gone or has changed, .*: put it back, or start"):
+        reader.partitions(before, first)
+    (tmp_path / "moved.pcap").rename(moved)
+    (one,) = reader.partitions(before, first)
+    assert [len(batch) for batch in reader.read(one)] == [1]
+    moved.unlink()
+    os.utime(growing, (1, 1))
+    second = reader.latestOffset(first)
+    assert second["files"].keys() == {"growing.pcap"}
+    (one,) = reader.partitions(first, second)
+    assert [row["file"] for batch in reader.read(one) for row in batch.to_pylist()] == [str(growing)]
+
+
+def test_a_file_that_vanishes_while_the_directory_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone.pcap").write_bytes(pcap([]))
+    stat = Path.stat
+
+    def vanish(path: Path, **options: Any) -> os.stat_result:
+        state = stat(path, **options)
+        if path.name == "gone.pcap":
+            path.unlink()
+        return state
+
+    reader = CaptureStreamReader(CaptureOptions.parse({"path": str(tmp_path)}))
+    monkeypatch.setattr(Path, "stat", vanish)
+    assert reader.latestOffset(reader.initialOffset()) == {"files": {}}
 
 
 def test_a_file_that_was_replaced_fails_until_it_is_moved_away(tmp_path: Path) -> None:

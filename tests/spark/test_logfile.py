@@ -72,6 +72,14 @@ def test_a_mistake_or_an_interruption_leaves_no_file(do: str, tmp_path: Path) ->
     assert ran(do, tmp_path) == (["failed:", "False"], "progress\nafter\n")
 
 
+def test_what_is_logged_after_the_end_is_not_printed(tmp_path: Path) -> None:
+    """Handlers keep the stream of the log: a thread of py4j logs while the JVM ends."""
+    out, errors = ran("import logging; logging.error('early')", tmp_path)
+    program = PROGRAM.replace("{do}", "import logging; logging.error('early')") + "logging.error('late')\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=_environment(tmp_path))
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, out, errors)
+
+
 def test_a_success_keeps_warnings_about_lost_data(tmp_path: Path) -> None:
     out, errors = ran("print('data loss accepted: offsets 5 to 7')", tmp_path)
     assert out == ["True"]

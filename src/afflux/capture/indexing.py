@@ -36,7 +36,7 @@ from afflux.capture.network import TCP, Datagrams
 from afflux.capture.packets import NO_TIME, PAD
 from afflux.capture.parts import WIDE, Part, PartFile, Rows, build_part, pieces_in
 from afflux.capture.pcapng import Pcapng, Section
-from afflux.capture.scratch import moved, nearest, probe, replace_directory, scratch, sweep
+from afflux.capture.scratch import moved, named_if_full, nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.segments import segments_in
 from afflux.capture.skipping import Place, Skipped
 from afflux.capture.spans import Span, first_record, format_of, read_at
@@ -144,7 +144,8 @@ def run_job(job: Job) -> Part | None:
         if start is None:
             return None
         name = f"{job.name}-{uuid4().hex[:8]}"
-        return build_part(file, job.header, start, job.stop, *where, Path(job.directory), name)
+        with named_if_full(job.directory):
+            return build_part(file, job.header, start, job.stop, *where, Path(job.directory), name)
     finally:
         os.close(file)
 
@@ -180,7 +181,7 @@ def index_of(
     if found is not None:
         return found
     sweep(place, ".tmp-")
-    with scratch(place, ".tmp-") as directory:
+    with _without_remains(place), scratch(place, ".tmp-") as directory:
         maker = _Maker(path, header, size, limits, directory, run or _in_order, part_bytes)
         made = maker.made()
         (directory / _MANIFEST).write_text(json.dumps({"index": asdict(made), "files": maker.files}))
@@ -358,6 +359,17 @@ def _place(path: Path, index_dir: Path | None) -> Path:
         if not os.access(place, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     return place
+
+
+@contextmanager
+def _without_remains(place: Path) -> Iterator[None]:
+    """Remove the directory of the indexes of a file if making the first one fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it has others
+            place.rmdir()
+        raise
 
 
 @contextmanager

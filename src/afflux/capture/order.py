@@ -7,6 +7,7 @@ interfaces or processors has a little out of order are not counted.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -75,8 +76,9 @@ class Order:
         before = known.copy()
         known[flow] = time  # of each pair of ends, the last time counts
         self._times.update(zip(keys, known.tolist(), strict=True))
-        while len(self._times) > self._most:
-            del self._times[next(iter(self._times))]
+        excess = max(0, len(self._times) - self._most)
+        for key in list(islice(self._times, excess)):  # at once: a dict passes over what was deleted each time
+            del self._times[key]
         in_order = time[0] >= self._latest and bool((time[1:] >= time[:-1]).all())
         self._latest = max(self._latest, int(time.max()))
         if in_order:

@@ -11,9 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +26,7 @@ from uuid import uuid4
 from afflux.capture.order import warning
 from afflux.capture.places import captures_in, local
 from afflux.capture.schemas import TABLES
-from afflux.capture.scratch import nearest, probe, replace_directory, scratch, sweep
+from afflux.capture.scratch import named_if_full, nearest, probe, replace_directory, scratch, sweep
 from afflux.capture.units import Decoding
 from afflux.capture.wording import undecoded
 from afflux.core.errors import Invalid
@@ -40,7 +38,6 @@ __all__ = [
     "OutputRefused",
     "TableWriter",
     "check_output",
-    "named_if_full",
     "opened",
     "other_version",
     "write_tables",
@@ -135,7 +132,7 @@ def opened(out: str, decoding: Decoding) -> Iterator[Output]:
     check(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{place.name}.tmp-"
-    sweep(place.parent, prefix)
+    sweep(place.parent, prefix, place)
     with scratch(place.parent, prefix) as made:
         yield Output(place, made, decoding)
 
@@ -145,17 +142,6 @@ def check_output(out: str) -> None:
     place = Path(local(out)).absolute()
     check(place)
     probe(nearest(place.parent))
-
-
-@contextmanager
-def named_if_full(out: str) -> Iterator[None]:
-    """Name the directory in the error of a full disk: pyarrow's has many words and no place."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OSError(error.errno, os.strerror(error.errno), out) from None
 
 
 def check(place: Path) -> None:

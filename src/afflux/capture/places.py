@@ -60,7 +60,8 @@ def local(text: str) -> str:
 
 def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = None) -> CaptureFiles:
     """Return the captures that paths name: files, patterns such as ``captures/*.pcapng``, and directories, of which
-    all captures are taken. In directories and patterns, other files are passed over.
+    all captures are taken. In directories and patterns, other files are passed over. A file that has several names is
+    taken once.
 
     Args:
         paths: names.
@@ -102,6 +103,7 @@ class _Finding:
         self._report = report
         self._found: dict[Path, tuple[int, bool]] = {}
         self._unreadable: dict[Path, Unreadable] = {}
+        self._names: dict[tuple[int, int], Path] = {}
         self._reported: set[Path] = set()
 
     def files(self) -> CaptureFiles:
@@ -124,7 +126,7 @@ class _Finding:
                     f"{text} is a device or a pipe, not a regular file: captures are read more than once, so write it "
                     "to a file first"
                 )
-            self._found[path.absolute()] = _first(path)
+            self._take(path)
             return
         if not self.look(_places(text)):
             raise CaptureError(what)
@@ -136,11 +138,22 @@ class _Finding:
             if not place.is_file() or place.name.startswith((".", "_")) or place.name.endswith(SUFFIX):
                 continue
             try:
-                self._found[place.absolute()] = _first(place)
+                self._take(place)
                 some = True
             except CaptureError as error:
                 self._passed(place, error)
         return some
+
+    def _take(self, path: Path) -> None:
+        """Take a capture, unless it was taken under another name. Raises CaptureError, OSError."""
+        place, first, state = path.absolute(), _first(path), path.stat()
+        taken = self._names.setdefault((state.st_dev, state.st_ino), place)
+        if taken == place:
+            self._found[place] = first
+        elif place not in self._reported:
+            self._reported.add(place)
+            if self._report is not None:
+                self._report(f"passed over {place}: the same file as {taken}")
 
     def _passed(self, place: Path, error: CaptureError) -> None:
         """Note a file that is passed over: nothing is said of one that is no capture, and neither named as one nor

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
 
-__all__ = ["moved", "nearest", "probe", "replace_directory", "scratch", "sweep"]
+__all__ = ["moved", "named_if_full", "nearest", "probe", "replace_directory", "scratch", "sweep"]
 
 _LOCK: Final = ".lock"
+_OLD: Final = ".old"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
 
@@ -62,11 +64,24 @@ def probe(directory: Path) -> None:
         raise OSError(error.errno, os.strerror(error.errno or 0), str(directory)) from None
 
 
-def sweep(parent: Path, prefix: str) -> None:
-    """Remove what killed processes have left."""
+@contextmanager
+def named_if_full(directory: str) -> Iterator[None]:
+    """Name the directory in the error of a full disk or of a file that is too large: pyarrow's gives none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), directory) from None
+
+
+def sweep(parent: Path, prefix: str, place: Path | None = None) -> None:
+    """Remove what killed processes have left. What one of them was replacing returns to ``place``."""
     for path in parent.glob(f"{prefix}*"):
         with suppress(OSError), (path / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for old in path.glob(f"*{_OLD}") if place is not None else ():
+                _return(old, place)
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -87,10 +102,21 @@ def replace_directory(made: Path, place: Path) -> None:
     removed with the scratch directory. Raises OSError."""
     if moved(made, place) or _exchanged(made, place):
         return
-    old = made.with_name(f"{made.name}.old")
-    place.rename(old)
-    made.rename(place)
+    old = made.with_name(f"{made.name}{_OLD}")
+    try:
+        place.rename(old)
+        made.rename(place)
+    except BaseException:  # an interruption between both, too
+        _return(old, place)
+        raise
     old.rename(made)
+
+
+def _return(old: Path, place: Path | None) -> None:
+    """Move a directory back to its place, if that is free."""
+    if place is not None and not place.exists():
+        with suppress(OSError):
+            old.rename(place)
 
 
 def _exchanged(one: Path, other: Path) -> bool:

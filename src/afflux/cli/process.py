@@ -2,8 +2,8 @@
 
 1. A standard stream that is closed is opened on /dev/null, so that no socket or file gets its descriptor.
 2. SIGINT ends the process at once, with exit code 130, before a command begins and after it has ended. Within a command
-   it raises KeyboardInterrupt (``interruptible``). When the interpreter clears its modules, nothing is left to end, and
-   SIGINT is ignored.
+   it raises KeyboardInterrupt (``interruptible``), and does so again if a finalizer has lost it. When the interpreter
+   clears its modules, nothing is left to end, and SIGINT is ignored.
 3. Characters that the encoding of stdout or stderr does not have are escaped, as in ``\\u2026``.
 4. On a terminal an interrupted command ends its line, so that the prompt begins a new one.
 """
@@ -28,6 +28,9 @@ INTERRUPTED = 130
 "128 + SIGINT."
 PIPE_CLOSED = 141
 "128 + SIGPIPE: the reader of stdout has closed the pipe, as head does."
+
+_AGAIN_S = 0.05
+"Seconds after which an interruption that was lost is repeated."
 
 _whole_process = False
 
@@ -74,10 +77,13 @@ def interruptible() -> Iterator[None]:
 
     logging.getLogger().addFilter(_no_interruption)  # py4j logs one with its traceback
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = _repeat
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, _leave)
+        if sys.unraisablehook is _repeat:
+            sys.unraisablehook = sys.__unraisablehook__
 
 
 def silence() -> None:
@@ -94,6 +100,19 @@ def discard_output() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
+
+
+def _repeat(lost: sys.UnraisableHookArgs) -> None:
+    """Interrupt once more, a moment later, if the interruption has reached a finalizer: Python only reports what these
+    raise, and py4j has many."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    import threading
+
+    again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def _no_interruption(record: logging.LogRecord) -> bool:

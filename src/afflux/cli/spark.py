@@ -98,7 +98,7 @@ def tail(
     from afflux.spark.leaving import session_of
     from afflux.spark.logfile import LogFile
     from afflux.spark.options import Options
-    from afflux.spark.tail import Tail, follow
+    from afflux.spark.tail import CONTINUES, Tail, follow
 
     if (columns is None) != (Options.parse(given).format == "raw"):
         usage("--schema and -O format=json (or msgpack, cbor, arrow) need each other")
@@ -115,7 +115,7 @@ def tail(
             log=str(log.path),
         )
         view.say("starting Spark")
-        with session_of("afflux spark tail", master, **settings) as session:
+        with session_of("afflux spark tail", master, CONTINUES, **settings) as session:
             stops.count()
             view.say(f"Spark {session.version} on {master}: {uri} into {out}")
             summary = follow(session, what, lambda event: view.say(str(event)), lambda: len(stops.received))

@@ -7,6 +7,7 @@ become part of the tables: what a repeated or a speculative task has written is 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from afflux.capture.groups import Group
 from afflux.capture.indexing import Job, run_job
-from afflux.capture.output import Attempt, TableWriter, named_if_full, opened
+from afflux.capture.output import Attempt, TableWriter, opened
 from afflux.capture.parts import Part
 from afflux.capture.places import CaptureFiles, captures_in
+from afflux.capture.scratch import named_if_full
 from afflux.capture.units import Decoding, Unit, units_of
 from afflux.core.errors import Error
 from afflux.spark.memory import give_back
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["DecodeFailed", "decode"]
 
 _REPORT_S: Final = 2.0
+"Seconds between two looks at the progress."
+_REPEAT_S: Final = 10.0
+"Seconds after which a line about the progress is repeated."
 _MOST: Final = 100_000
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -69,10 +74,11 @@ class Tasks:
         context.setJobGroup(group, group, interruptOnCancel=True)
         thread = threading.Thread(target=inheritable_thread_target(self.spark)(collect), daemon=True)
         thread.start()
+        progress = _Progress(self, what, group)
         try:
             while thread.is_alive():
                 thread.join(_REPORT_S)
-                self._progress(what, group)
+                progress.look()
         except BaseException:
             with suppress(Exception):  # of a JVM that has ended, too
                 context.cancelJobGroup(group)
@@ -86,14 +92,32 @@ class Tasks:
             raise error
         return found[0]
 
-    def _progress(self, what: str, group: str) -> None:
-        tracker = self.spark.sparkContext.statusTracker()
-        for job in tracker.getJobIdsForGroup(group):
+
+@dataclass(slots=True)
+class _Progress:
+    """Reports how far a job is: when a task has ended, and now and then."""
+
+    tasks: Tasks
+    what: str
+    group: str
+    last: str = ""
+    since: float = 0.0
+
+    def look(self) -> None:
+        """Report if there is news. Raises Py4JError if the JVM does not answer."""
+        tracker = self.tasks.spark.sparkContext.statusTracker()
+        for job in tracker.getJobIdsForGroup(self.group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info is not None else ():
                 state = tracker.getStageInfo(stage)
                 if state is not None and state.numActiveTasks:
-                    self.report(f"{what}: {state.numCompletedTasks} of {state.numTasks} tasks")
+                    self._say(f"{self.what}: {state.numCompletedTasks} of {state.numTasks} tasks")
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if text != self.last or now - self.since >= _REPEAT_S:
+            self.last, self.since = text, now
+            self.tasks.report(text)
 
 
 def decode(
@@ -152,7 +176,8 @@ def _size(unit: Unit) -> int:
 def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit: Unit) -> Attempt:
     """Decode a unit into files of this attempt. Raises as ``Decoding.of``."""
     try:
-        return _written(TableWriter(Path(made), decoding, partition_by), unit)
+        with named_if_full(made):
+            return _written(TableWriter(Path(made), decoding, partition_by), unit)
     finally:
         give_back()
 

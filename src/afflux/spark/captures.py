@@ -12,9 +12,11 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -188,7 +190,10 @@ class CaptureStreamReader(DataSourceStreamReader):
         there = self._there()
         for name in names:
             if there.get(name) != end[_FILES][name]:
-                raise CaptureError(f"{self._directory / name} is gone or has changed, and its batch is not finished")
+                raise CaptureError(
+                    f"{self._directory / name} is gone or has changed, and its batch is not finished: put it back, "
+                    "or start with another checkpoint and an empty table"
+                )
         return self._reading.units(captures_among(self._directory / name for name in names))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -200,8 +205,15 @@ class CaptureStreamReader(DataSourceStreamReader):
         """Return the size and the time of each file of the directory."""
         found = {}
         for path in self._directory.iterdir():
-            if not path.name.startswith((".", "_")) and path.is_file():
+            if path.name.startswith((".", "_")):
+                continue
+            try:
                 state = path.stat()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ELOOP):
+                    raise
+                continue  # removed since it was listed, or a link to nothing
+            if S_ISREG(state.st_mode):
                 found[path.name] = [state.st_size, state.st_mtime_ns]
         return found
 

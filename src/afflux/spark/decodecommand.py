@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from afflux.capture.indexing import check_places
 from afflux.capture.output import check_output, write_tables
@@ -22,6 +22,7 @@ __all__ = ["HERE", "Asked", "run"]
 
 HERE = "none"
 "The master that stands for this process, without Spark."
+_AGAIN: Final = "the tables are as they were before: run the command again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,11 @@ def run(asked: Asked, report: Callable[[str], None]) -> dict[str, Any]:
         CaptureError, OutputRefused, DecodeFailed, OSError: see ``capturejob.decode``.
         MissingExtra: a report was asked for, and the extra ``report`` is missing.
     """
+    begun = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupted)
     decoding = _decoding(asked)
     if asked.html is not None:
         ready(asked.html)
-    begun = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupted)
     if asked.master == HERE:
         rows = write_tables(asked.paths, asked.out, decoding, partition_by=asked.partition_by, report=report)
     else:
@@ -82,7 +83,7 @@ def _with_spark(asked: Asked, files: CaptureFiles, decoding: Decoding, report: C
     from afflux.spark.capturejob import decode
     from afflux.spark.leaving import session_of
 
-    with session_of("afflux spark decode", asked.master, **asked.conf) as session:
+    with session_of("afflux spark decode", asked.master, _AGAIN, **asked.conf) as session:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would only cancel the job
         report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")
         return decode(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["JVM_ENDED", "SparkEnded", "leave", "session_of"]
 
 JVM_ENDED: Final = (
-    "Spark's JVM has ended, for example by a signal to all processes of the command; the same command continues"
+    "Spark's JVM has ended, for example because memory ran out, or by a signal to all processes of the command"
 )
 _END_S: Final = 10.0
 "Seconds for the JVM to end, before it is killed."
@@ -30,8 +30,14 @@ class SparkEnded(Error):
 
 
 @contextmanager
-def session_of(app: str, master: str, **conf: str) -> Iterator[SparkSession]:
+def session_of(app: str, master: str, then: str, **conf: str) -> Iterator[SparkSession]:
     """Build a session, and leave it at the end. Raises as ``build``.
+
+    Args:
+        app: see ``build``.
+        master: see ``build``.
+        then: what to do when the JVM has ended, as the end of a sentence.
+        conf: see ``build``.
 
     Raises:
         SparkEnded: the JVM has ended meanwhile.
@@ -43,7 +49,7 @@ def session_of(app: str, master: str, **conf: str) -> Iterator[SparkSession]:
     except Exception as error:
         if not _is_of_jvm(error):
             raise
-        raise SparkEnded(JVM_ENDED) from None
+        raise SparkEnded(f"{JVM_ENDED}; {then}") from None
     finally:
         if fresh:
             leave(session)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
@@ -34,6 +35,20 @@ _CHECK_S: Final = 1.0
 _STREAMS: Final = (1, 2)
 
 
+class _Log(io.TextIOWrapper):
+    """The file as a stream of Python. What is written after its end is lost: handlers of logging keep the stream, and
+    threads of py4j log while the JVM ends."""
+
+    def write(self, text: str, /) -> int:
+        """Write text, or nothing after the end. Raises OSError."""
+        return len(text) if self.closed else super().write(text)
+
+    def flush(self) -> None:
+        """Write what is buffered; a no-op after the end. Raises OSError."""
+        if not self.closed:
+            super().flush()
+
+
 class LogFile:
     """The log of one command, in the directory for temporary files. Use it as a context manager."""
 
@@ -56,7 +71,7 @@ class LogFile:
         for stream in _STREAMS:
             os.dup2(appending, stream)
         self._terminal = dict(self._saved)[2] if self._raw else None
-        sys.stderr = sys.stdout = os.fdopen(appending, "w", buffering=1, errors="backslashreplace")
+        sys.stderr = sys.stdout = _Log(open(appending, "wb"), errors="backslashreplace", line_buffering=True)
         self._watcher = threading.Thread(target=self._watch, name="afflux-log", daemon=True)
         self._watcher.start()
         return self

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKPOINT",
+    "CONTINUES",
     "DELTA",
     "Batch",
     "Stall",
@@ -47,6 +48,8 @@ __all__ = [
 
 CHECKPOINT: Final = "_checkpoint"
 "The directory of the checkpoint in the table. Readers of Parquet skip names that begin with an underscore."
+CONTINUES: Final = "the same command continues"
+"What to do when Spark's JVM has ended."
 _CHECK_S = 1
 "Seconds between checks of the progress."
 _STALL_S = 5.0
@@ -211,7 +214,7 @@ def follow(
     except PySparkException as error:
         raise TailFailed(reason_of(str(error))) from None
     except (Py4JError, ConnectionError):
-        raise TailFailed(JVM_ENDED) from None
+        raise TailFailed(f"{JVM_ENDED}; {CONTINUES}") from None
     finally:
         with suppress(PySparkException, Py4JError, ConnectionError):
             query.stop()
