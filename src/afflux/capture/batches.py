@@ -72,8 +72,9 @@ class FrameBatches:
         self.network = Network(limits)
         "Reads the headers below TCP."
         self.flows = Flows(
-            limits, lambda connection: make(connection, settings), overlap=overlap, whole=self._reader.whole
-        )
+            limits, lambda connection: make(connection, settings), overlap=overlap, whole=self._reader.whole,
+            steady=self._reader.steady,
+        )  # fmt: skip
         "The connections."
 
     @property

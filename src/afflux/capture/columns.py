@@ -25,8 +25,9 @@ from afflux.capture.layouts import Columns, Layout
 from afflux.capture.packets import PAD, Ints
 from afflux.capture.settings import Event, Found, Settings
 from afflux.capture.sides import PlainSide, Side
+from afflux.capture.steady import Steady, proceed
 from afflux.capture.talk import Talk
-from afflux.capture.whole import Lanes, Rows, Whole, prefixed
+from afflux.capture.whole import Lanes, Rows, Whole
 from afflux.core.dissector import Prefixed, Record
 
 __all__ = ["BatchReader"]
@@ -115,6 +116,8 @@ class BatchReader:
         self._alike: dict[tuple[str, bool, bytes], Record] = {}
         self.whole = Whole(settings, boundaries)
         "Decodes the connections that are whole in a batch."
+        self.steady = Steady(settings, boundaries)
+        "Decodes the directions that continue in a batch."
         settings.later = []
 
     def frames(self, time: Ints, kinds: Kinds) -> Frames:
@@ -124,12 +127,13 @@ class BatchReader:
             time: when the packets of the batch were captured; the last one stands for those after it.
             kinds: the types of frames, which this adds to.
         """
-        events, self._settings.later = self._settings.later or [], []
+        later, self._settings.later = self._settings.later or [], []
+        events, steady = self.steady.taken(later)
         lanes, rest = self._lanes(events)
         parts: list[Frames] = []
         orders: list[Ints] = []
-        for rows, brief in self.whole.taken():
-            parts.append(self._read(rows, brief, time, kinds))
+        for rows, together in (*self.whole.taken(), *steady):
+            parts.append(self._read(rows, together, time, kinds))
             orders.append(rows.event)
         for group in lanes.values():
             rows, tails = self._found(group, events)
@@ -187,18 +191,11 @@ class BatchReader:
             if tail is None:
                 rest += lane.numbers
             else:
-                self._continue(lane, tail)
+                proceed(lane.dissector, lane.stop - lane.start - len(tail), tail)
+                self._settings.buffered += len(tail) - len(lane.rest)
             if lane.end is not None and (tail is None or tail):
                 rest.append(lane.end)
         return rest
-
-    def _continue(self, lane: _Lane, tail: bytes) -> None:
-        dissector, prefix = lane.dissector, lane.dissector.prefix
-        need = prefix.width if tail else 0
-        if len(tail) >= prefix.width:
-            need += prefix.size(tail)
-        dissector.passed(lane.stop - lane.start - len(tail), tail, need)
-        self._settings.buffered += len(tail) - len(lane.rest)
 
     def _replayed(self, events: list[Event], numbers: list[int]) -> tuple[list[Found], list[int]]:
         """Let the dissectors handle events; return the frames, and the event of each."""
@@ -274,9 +271,10 @@ class BatchReader:
 
 def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
-    if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not prefixed(side.dissector):
+    dissector = side.prefixed if isinstance(side, PlainSide) else None
+    if dissector is None:
         return None
-    dissector, last = side.dissector, events[numbers[-1]]
+    last = events[numbers[-1]]
     rest = dissector.rest
     if rest is None:
         return None

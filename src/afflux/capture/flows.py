@@ -23,6 +23,7 @@ from afflux.capture.reassembly import Delivery, Half, Overlap
 from afflux.capture.recent import Recent
 from afflux.capture.segments import FIN, RST, SYN, Segments
 from afflux.capture.skipping import UNKNOWN, Place
+from afflux.capture.steady import Steady
 from afflux.capture.whole import Brief, Whole
 from afflux.core.limits import Limits
 
@@ -45,6 +46,7 @@ class Flows:
         overlap: which copy counts if a segment repeats bytes that wait for earlier ones, with another content. Bytes
             that were delivered are never replaced.
         whole: decodes the connections that are whole in a batch; ``consumer`` is not asked for those.
+        steady: decodes the directions that continue in a batch; consumers, which are conversations, do not get those.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Flows:
         *,
         overlap: Overlap = "first",
         whole: Whole | None = None,
+        steady: Steady | None = None,
     ) -> None:
         self.limits = limits
+        self.steady = steady
         self._whole = whole
         self._consumer = consumer
         self._overlap = overlap
