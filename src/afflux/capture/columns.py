@@ -25,7 +25,7 @@ from afflux.capture.layouts import Columns, Layout
 from afflux.capture.packets import PAD, Ints
 from afflux.capture.settings import Event, Found, Settings
 from afflux.capture.sides import PlainSide, Side
-from afflux.capture.steady import Steady, proceed
+from afflux.capture.steady import Steady, Together, proceed
 from afflux.capture.talk import Talk
 from afflux.capture.whole import Lanes, Rows, Whole
 from afflux.core.dissector import Prefixed, Record
@@ -114,10 +114,8 @@ class BatchReader:
         self._boundaries = boundaries
         self._layouts: dict[str, Layout] = {}
         self._alike: dict[tuple[str, bool, bytes], Record] = {}
-        self.whole = Whole(settings, boundaries)
-        "Decodes the connections that are whole in a batch."
-        self.steady = Steady(settings, boundaries)
-        "Decodes the directions that continue in a batch."
+        self.together = Together(Whole(settings, boundaries), Steady(settings, boundaries))
+        "Decodes what needs no events."
         settings.later = []
 
     def frames(self, time: Ints, kinds: Kinds) -> Frames:
@@ -128,11 +126,11 @@ class BatchReader:
             kinds: the types of frames, which this adds to.
         """
         later, self._settings.later = self._settings.later or [], []
-        events, steady = self.steady.taken(later)
+        events, steady = self.together.steady.taken(later)
         lanes, rest = self._lanes(events)
         parts: list[Frames] = []
         orders: list[Ints] = []
-        for rows, together in (*self.whole.taken(), *steady):
+        for rows, together in (*self.together.whole.taken(), *steady):
             parts.append(self._read(rows, together, time, kinds))
             orders.append(rows.event)
         for group in lanes.values():

@@ -214,7 +214,7 @@ class Delivering:
         """Deliver segments that continue each other."""
         way, first, last, _, _, start, stop = row
         rising = bool(way & 1)
-        half, consumer, steady = connection.halves[rising], connection.consumer, self._flows.steady
+        half, consumer, together = connection.halves[rising], connection.consumer, self._flows.together
         position = half.position
         half.advance(stop - start)
         if consumer.idle:
@@ -224,7 +224,8 @@ class Delivering:
         data = self._sorted
         self._flows.remember(half, data.block[max(start, stop - REMEMBERED) : stop])
         span = (first, last, start, stop)
-        if steady is None or not steady.take(cast("Conversation", consumer), rising, data, span, position):
+        conversation = cast("Conversation", consumer)
+        if together is None or not together.steady.take(conversation, rising, data, span, position):
             consumer.data(rising, data.block[start:stop], *data.parts(first, last, start))
 
     def _all_rows(self) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from afflux.capture.packets import PAD, Ints
 from afflux.capture.settings import Event, Settings
-from afflux.capture.whole import Lanes, Rows
+from afflux.capture.whole import Lanes, Rows, Whole
 
 if TYPE_CHECKING:
     from afflux.capture.conversation import Conversation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from afflux.capture.talk import Talk
     from afflux.core.dissector import Prefixed
 
-__all__ = ["Run", "Sorted", "Steady", "proceed"]
+__all__ = ["Run", "Sorted", "Steady", "Together", "proceed"]
 
 
 class Sorted:
@@ -213,6 +213,15 @@ class Steady:
         for run, count in zip(group.runs, np.bincount(rows.lane, minlength=len(group.runs)).tolist(), strict=True):
             run.conversation.frames += count
         return (rows, group.lanes()) if len(rows) else None
+
+
+class Together(NamedTuple):
+    """What decodes many connections together. Their consumers, which are conversations, do not get those bytes."""
+
+    whole: Whole
+    "Decodes the connections that are whole in a batch."
+    steady: Steady
+    "Decodes the directions that continue in a batch."
 
 
 def proceed(dissector: Prefixed, size: int, rest: bytes) -> None:
