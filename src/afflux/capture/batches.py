@@ -66,13 +66,13 @@ class FrameBatches:
         self._checksums = checksums
         self._settings = settings = Settings(entries, ports or {}, "bytes" if payload else "none", limits, secrets)
         self._reader = BatchReader(settings)
-        self._reader.whole.passed = passed
+        self._reader.together.whole.passed = passed
         self._kinds = Kinds()
         self._last: Ints = np.empty(0, np.int64)
         self.network = Network(limits)
         "Reads the headers below TCP."
         self.flows = Flows(
-            limits, lambda connection: make(connection, settings), overlap=overlap, whole=self._reader.whole
+            limits, lambda connection: make(connection, settings), overlap=overlap, together=self._reader.together
         )
         "The connections."
 

@@ -25,8 +25,9 @@ from afflux.capture.layouts import Columns, Layout
 from afflux.capture.packets import PAD, Ints
 from afflux.capture.settings import Event, Found, Settings
 from afflux.capture.sides import PlainSide, Side
+from afflux.capture.steady import Steady, Together, proceed
 from afflux.capture.talk import Talk
-from afflux.capture.whole import Lanes, Rows, Whole, prefixed
+from afflux.capture.whole import Lanes, Rows, Whole
 from afflux.core.dissector import Prefixed, Record
 
 __all__ = ["BatchReader"]
@@ -113,8 +114,8 @@ class BatchReader:
         self._boundaries = boundaries
         self._layouts: dict[str, Layout] = {}
         self._alike: dict[tuple[str, bool, bytes], Record] = {}
-        self.whole = Whole(settings, boundaries)
-        "Decodes the connections that are whole in a batch."
+        self.together = Together(Whole(settings, boundaries), Steady(settings, boundaries))
+        "Decodes what needs no events."
         settings.later = []
 
     def frames(self, time: Ints, kinds: Kinds) -> Frames:
@@ -124,12 +125,13 @@ class BatchReader:
             time: when the packets of the batch were captured; the last one stands for those after it.
             kinds: the types of frames, which this adds to.
         """
-        events, self._settings.later = self._settings.later or [], []
+        later, self._settings.later = self._settings.later or [], []
+        events, steady = self.together.steady.taken(later)
         lanes, rest = self._lanes(events)
         parts: list[Frames] = []
         orders: list[Ints] = []
-        for rows, brief in self.whole.taken():
-            parts.append(self._read(rows, brief, time, kinds))
+        for rows, together in (*self.together.whole.taken(), *steady):
+            parts.append(self._read(rows, together, time, kinds))
             orders.append(rows.event)
         for group in lanes.values():
             rows, tails = self._found(group, events)
@@ -187,18 +189,11 @@ class BatchReader:
             if tail is None:
                 rest += lane.numbers
             else:
-                self._continue(lane, tail)
+                proceed(lane.dissector, lane.stop - lane.start - len(tail), tail)
+                self._settings.buffered += len(tail) - len(lane.rest)
             if lane.end is not None and (tail is None or tail):
                 rest.append(lane.end)
         return rest
-
-    def _continue(self, lane: _Lane, tail: bytes) -> None:
-        dissector, prefix = lane.dissector, lane.dissector.prefix
-        need = prefix.width if tail else 0
-        if len(tail) >= prefix.width:
-            need += prefix.size(tail)
-        dissector.passed(lane.stop - lane.start - len(tail), tail, need)
-        self._settings.buffered += len(tail) - len(lane.rest)
 
     def _replayed(self, events: list[Event], numbers: list[int]) -> tuple[list[Found], list[int]]:
         """Let the dissectors handle events; return the frames, and the event of each."""
@@ -274,9 +269,10 @@ class BatchReader:
 
 def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     """Return the lane of a direction whose frames can be found together; None if its dissector must find them."""
-    if not isinstance(side, PlainSide) or not isinstance(side.dissector, Prefixed) or not prefixed(side.dissector):
+    dissector = side.prefixed if isinstance(side, PlainSide) else None
+    if dissector is None:
         return None
-    dissector, last = side.dissector, events[numbers[-1]]
+    last = events[numbers[-1]]
     rest = dissector.rest
     if rest is None:
         return None

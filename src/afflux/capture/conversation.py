@@ -98,6 +98,14 @@ class Conversation(Followed):
         if side is not None:
             self._event(Event(self, rising, side, data, start, ends, packets))
 
+    def joint(self, rising: bool) -> PlainSide | None:
+        """Return the receiver of a direction whose frames can be found together with those of others; None if the bytes
+        must be handed to ``data``."""
+        side = self._sides.get(rising)
+        if isinstance(side, PlainSide) and side.prefixed is not None and self.settled and self.security is None:
+            return side
+        return None
+
     def gap(self, rising: bool, size: int, packet: int) -> None:
         """See Consumer."""
         if self.idle:

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from afflux.capture.connections import Connection, Entry, Key, Opening
+from afflux.capture.kernels import SHARED
 from afflux.capture.missing import missing, verdict
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reassembly import FARTHEST, ahead
+from afflux.capture.recent import REMEMBERED
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
+from afflux.capture.steady import Sorted
 
 if TYPE_CHECKING:
+    from afflux.capture.conversation import Conversation
     from afflux.capture.flows import Flows
     from afflux.capture.whole import Brief
 
 __all__ = ["Delivering", "Flags", "waits"]
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
-_Row = tuple[int, int, int, bool, int]
-"The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number."
+_Row = tuple[int, int, int, bool, int, int, int]
+"""The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number, and
+where their data begins and ends in ``Sorted.block``."""
 _ROW_BYTES = 64
 "Bytes that a segment that has to wait counts as, without its data."
-
-
-class _Bulk:
-    """Segments as lists, in the order in which they are delivered."""
-
-    __slots__ = ("block", "columns")
-
-    def __init__(self, found: Segments, order: Ints) -> None:
-        starts, sizes = found.at[order], found.size[order]
-        self.block = memoryview(found.block)
-        columns = (sizes, starts, starts + sizes, found.index[order])
-        self.columns: tuple[list[int], ...] = tuple(column.tolist() for column in columns)
-        "Sizes, where the data begins and ends in the block, packets."
 
 
 class Delivering:
@@ -59,7 +51,7 @@ class Delivering:
         self._keys = keys
         self._flow = flow
         self._rows: list[tuple[int, ...]] = []
-        self._bulks: _Bulk | None = None
+        self._sorted: Sorted | None = None
         self._all: tuple[Ints, Ints] | None = None
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
@@ -71,31 +63,26 @@ class Delivering:
     def _all_of(self, order: Ints, half: Ints, special: Flags) -> None:
         """Deliver one segment or more."""
         found = self._found
-        seq, cut = found.seq[order], found.cut[order]
-        after = (seq + found.size[order] + cut) & 0xFFFF_FFFF
+        seq, size, cut = found.seq[order], found.size[order], found.cut[order]
+        after = (seq + size + cut) & 0xFFFF_FFFF
         same = half[1:] == half[:-1]
         broken = special | (cut > 0)
         broken[1:] |= same & (seq[1:] != after[:-1])
         starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
         single = np.logical_or.reduceat(broken, starts)
         stops = np.append(starts[1:], len(order))
-        rows = zip(
-            half[starts].tolist(),
-            starts.tolist(),
-            stops.tolist(),
-            single.tolist(),
-            seq[starts].tolist(),
-            strict=True,
-        )
+        self._order, self._stops, self._special = order, np.cumsum(size), special
+        begins, ends = self._stops[starts] - size[starts], self._stops[stops - 1]
+        columns = (half[starts], starts, stops, single, seq[starts], begins, ends)
         queued: list[_Row] = []
-        for row in rows:
+        for row in zip(*(column.tolist() for column in columns), strict=True):
             if queued and queued[0][0] >> 1 != row[0] >> 1:
-                self._connection(queued, order, special)
+                self._connection(queued)
                 queued = []
             queued.append(row)
-        self._connection(queued, order, special)
+        self._connection(queued)
 
-    def _connection(self, rows: list[_Row], order: Ints, special: Flags) -> None:
+    def _connection(self, rows: list[_Row]) -> None:
         """Deliver the segments of one connection: one or two directions."""
         flow = rows[0][0] >> 1
         self._pass(flow)
@@ -104,11 +91,11 @@ class Delivering:
         start, stop = rows[0][1], rows[-1][2]
         judged = bool(self._suspect[flow])
         if isinstance(connection, Connection) and not judged:
-            if connection.consumer.idle and not special[start:stop].any():
+            if connection.consumer.idle and not self._special[start:stop].any():
                 return
             if connection.consumer.settled and self._plain(connection, rows):
-                for half, first, last, _, _ in rows:
-                    self._bulk(connection, bool(half & 1), order, first, last)
+                for row in rows:
+                    self._bulk(connection, row)
                 return
         self._single(key, connection, self._segments(flow).tolist(), judged)
 
@@ -217,26 +204,29 @@ class Delivering:
         """Whether all segments continue their directions, and no bytes wait."""
         if any(half.waiting for half in connection.halves.values()):
             return False
-        for half, _, _, single, first in rows:
+        for half, _, _, single, first, _, _ in rows:
             state = connection.halves[bool(half & 1)]
             if single or state.expected != first:
                 return False
         return True
 
-    def _bulk(self, connection: Connection, rising: bool, order: Ints, first: int, last: int) -> None:
+    def _bulk(self, connection: Connection, row: _Row) -> None:
         """Deliver segments that continue each other."""
-        if self._bulks is None:
-            self._bulks = _Bulk(self._found, order)
-        sizes, starts, stops, packets = (column[first:last] for column in self._bulks.columns)
-        ends = list(accumulate(sizes))
-        half, consumer = connection.halves[rising], connection.consumer
-        half.advance(ends[-1])
+        way, first, last, _, _, start, stop = row
+        rising = bool(way & 1)
+        half, consumer, together = connection.halves[rising], connection.consumer, self._flows.together
+        position = half.position
+        half.advance(stop - start)
         if consumer.idle:
             return
-        block = self._bulks.block
-        data = b"".join([block[start:stop] for start, stop in zip(starts, stops, strict=True)])
-        self._flows.remember(half, data)
-        consumer.data(rising, data, ends, packets)
+        if self._sorted is None:
+            self._sorted = Sorted(self._found, self._order, self._stops, SHARED)
+        data = self._sorted
+        self._flows.remember(half, data.block[max(start, stop - REMEMBERED) : stop])
+        span = (first, last, start, stop)
+        conversation = cast("Conversation", consumer)
+        if together is None or not together.steady.take(conversation, rising, data, span, position):
+            consumer.data(rising, data.block[start:stop], *data.parts(first, last, start))
 
     def _all_rows(self) -> list[tuple[int, ...]]:
         """The segments of the batch: time, packet, seq, ack, flags, at, size, cut, rising."""

@@ -23,7 +23,8 @@ from afflux.capture.reassembly import Delivery, Half, Overlap
 from afflux.capture.recent import Recent
 from afflux.capture.segments import FIN, RST, SYN, Segments
 from afflux.capture.skipping import UNKNOWN, Place
-from afflux.capture.whole import Brief, Whole
+from afflux.capture.steady import Together
+from afflux.capture.whole import Brief
 from afflux.core.limits import Limits
 
 __all__ = ["Conflict", "Connection", "Consumer", "Flows", "Key"]
@@ -44,7 +45,8 @@ class Flows:
         consumer: makes the consumer of a new connection.
         overlap: which copy counts if a segment repeats bytes that wait for earlier ones, with another content. Bytes
             that were delivered are never replaced.
-        whole: decodes the connections that are whole in a batch; ``consumer`` is not asked for those.
+        together: decodes connections that are whole in a batch, for which ``consumer`` is not called, and directions
+            that continue in a batch.
     """
 
     def __init__(
@@ -53,10 +55,10 @@ class Flows:
         consumer: Callable[[Connection], Consumer],
         *,
         overlap: Overlap = "first",
-        whole: Whole | None = None,
+        together: Together | None = None,
     ) -> None:
         self.limits = limits
-        self._whole = whole
+        self.together = together
         self._consumer = consumer
         self._overlap = overlap
         self._conflicts: list[Conflict] = []
@@ -112,9 +114,9 @@ class Flows:
         suspect = self._suspect(found, flow, entries)
         single = special | (found.size + found.cut > 0) | suspect[flow]
         batch = Delivering(self, packets, found, keys, flow, suspect, final)
-        if self._whole is not None:
+        if self.together is not None:
             fresh = np.array([entry is None or (isinstance(entry, Opening) and entry.closed) for entry in entries])
-            batch.briefs = self._whole.take(packets, found, flow, keys, fresh & ~suspect)
+            batch.briefs = self.together.whole.take(packets, found, flow, keys, fresh & ~suspect)
             single &= ~np.isin(flow, [brief.flow for brief in batch.briefs]) if batch.briefs else True
         carrying = np.flatnonzero(single)
         half = (flow * 2 + found.rising)[carrying]
@@ -204,8 +206,8 @@ class Flows:
         left = Opening(brief.time, brief.client)
         left.closed = left.ended = True
         self._insert(brief.key, left)
-        if self._whole is not None and self._whole.passed is not None:
-            self._whole.passed(brief)
+        if self.together is not None and self.together.whole.passed is not None:
+            self.together.whole.passed(brief)
 
     def peek(self, key: Key) -> Entry | None:
         """Return what ``find`` does. This is no use of the connection, so it may be dropped as early as before."""

@@ -6,16 +6,21 @@ Each record comes with the position after its frame, from which the caller finds
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from afflux.capture.websocket import Message, Messages
-from afflux.core.dissector import Dissector, Record
+from afflux.core.dissector import Dissector, Prefixed, Record
 from afflux.core.limits import Limits, reached
 
-__all__ = ["Placed", "PlainSide", "Side", "WebSocketSide"]
+__all__ = ["Placed", "PlainSide", "Side", "WebSocketSide", "prefixed"]
 
 Placed = tuple[int, Record]
 "The position after a frame in its direction, and its record."
+
+
+def prefixed(dissector: object) -> TypeGuard[Prefixed]:
+    """Return whether the frames that a dissector finds can be found together."""
+    return isinstance(dissector, Prefixed) and bool(dissector.declared)
 
 
 class Side(Protocol):
@@ -49,6 +54,8 @@ class PlainSide:
     def __init__(self, dissector: Dissector, limits: Limits) -> None:
         self.dissector = dissector
         "Finds the frames."
+        self.prefixed = dissector if prefixed(dissector) else None
+        "The dissector, if the frames that it finds can be found together with those of others."
         self._most = limits.frame_bytes
         self._limits = limits
         dissector.largest = min(dissector.largest, limits.frame_bytes)

@@ -125,23 +125,18 @@ class Translator:
         block = payloads.block if payloads is not None else b""
         starts = payloads.metadata[opening] if payloads is not None else np.full(len(opening), -1, np.int64)
         sizes, conns = frames.metadata_len[opening], frames.conn[opening]
-        found = [
-            self._route(
-                followers[conn], block[start : start + size] if start >= 0 and size >= 0 else None, frames.fields, row
-            )
-            for row, conn, start, size in zip(
-                opening.tolist(), conns.tolist(), starts.tolist(), sizes.tolist(), strict=True
-            )
-        ]
+        mimes = [str(follower.setup.get("metadata_mime")) for follower in followers]
+        found: list[int] = []
+        columns = (opening, conns, starts, sizes)
+        for row, conn, start, size in zip(*(column.tolist() for column in columns), strict=True):
+            metadata = block[start : start + size] if start >= 0 and size >= 0 else None
+            cached = self._cache.get((mimes[conn], metadata)) if metadata else None
+            found.append(self._route(followers[conn], metadata, frames.fields, row) if cached is None else cached)
         table[opening, names.NEW_ROUTE] = found
 
     def _route(self, follower: Follower, metadata: bytes | None, fields: dict[int, dict[str, Any]], row: int) -> int:
         meanings = follower.meanings
-        if metadata:
-            key = (str(follower.setup.get("metadata_mime")), metadata)
-            cached = self._cache.get(key)
-            if cached is not None:
-                return cached
+        """Return the number of a route; -1 for none."""
         route = route_in(meanings, metadata, fields.get(row, {}), follower.setup)
         if route is None or (route not in self._route_numbers and len(self.routes) >= self._most):
             return -1
@@ -151,7 +146,7 @@ class Translator:
         if metadata:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
-            self._cache[key] = number
+            self._cache[str(follower.setup.get("metadata_mime")), metadata] = number
         return number
 
 

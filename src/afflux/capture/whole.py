@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,14 @@ from afflux.capture.kernels import Boundaries
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 from afflux.capture.settings import EXAMINED, OTHERS, Content, Settings
-from afflux.capture.sides import PlainSide
+from afflux.capture.sides import PlainSide, prefixed
 from afflux.core.dissector import Prefixed
 from afflux.core.entry import ProtocolEntry
 
 if TYPE_CHECKING:
     from afflux.capture.talk import Talk
 
-__all__ = ["Brief", "Lanes", "Rows", "Whole", "prefixed"]
+__all__ = ["Brief", "Lanes", "Rows", "Whole"]
 
 Flags = npt.NDArray[np.bool_]
 
@@ -303,11 +303,6 @@ class Whole:
             Brief(key, number, id, shape, *row)
             for key, number, id, row in zip(ends, numbers, ids_of(ends, times), zip(*columns, strict=True), strict=True)
         ]
-
-
-def prefixed(dissector: object) -> TypeGuard[Prefixed]:
-    """Return whether the frames that a dissector finds can be found together."""
-    return isinstance(dissector, Prefixed) and bool(dissector.declared)
 
 
 def _candidates(found: Segments, flow: Ints, count: int) -> Flags:
