@@ -133,8 +133,7 @@ class Boundaries:
         self._left = patience
         self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
-        self._gather: Callable[..., Any] | None = None
-        self._records: Callable[..., Any] | None = None
+        self._functions: dict[Callable[..., Any], Callable[..., Any]] = {}
 
     def find(
         self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
@@ -155,28 +154,35 @@ class Boundaries:
             self._left -= count
         return at[:count].copy(), sizes[:count].copy(), tails  # views would keep all of the arrays
 
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
+        """Return a function compiled, once ``boundaries`` is; None before."""
+        if self._compiled is None:
+            return None
+        made = self._functions.get(function)
+        if made is None:
+            made = self._functions[function] = compiled(function)
+        return made
+
     def records(
         self, block: bytes, at: int, end: int, *, big: bool, swapped: bool, most: int
     ) -> tuple[Ints, int, bool] | None:
         """Return where records begin, and what ``records`` does; None if that is not compiled, so that there are faster
         ways."""
-        if self._compiled is None:
+        function = self.compiled(records)
+        if function is None:
             return None
-        if self._records is None:
-            self._records = compiled(records)
         starts = np.empty(max(0, end - at) // 16, np.int64)
-        count, rest, wrong = self._records(np.frombuffer(block, np.uint8), at, end, big, swapped, most, starts)
+        count, rest, wrong = function(np.frombuffer(block, np.uint8), at, end, big, swapped, most, starts)
         return starts[:count], rest, wrong
 
     def pieces(self, block: bytes, at: Ints, sizes: Ints, total: int) -> npt.NDArray[np.uint8] | bytes:
         """Return pieces of a block, ``total`` bytes, one after the other; see ``gather``."""
-        if self._compiled is None:
+        function = self.compiled(gather)
+        if function is None:
             places = zip(at.tolist(), sizes.tolist(), strict=True)
             return b"".join([block[start : start + size] for start, size in places if start >= 0])
-        if self._gather is None:
-            self._gather = compiled(gather)
         out = np.empty(total, np.uint8)
-        self._gather(np.frombuffer(block, np.uint8), at, sizes, out)
+        function(np.frombuffer(block, np.uint8), at, sizes, out)
         return out
 
     def joined(self, block: bytes, at: Ints, sizes: Ints, total: int) -> bytes:

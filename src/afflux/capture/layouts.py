@@ -6,13 +6,15 @@ protocol's dissector: it is malformed, or it has a field of a kind that only the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture import field_kernels as kernel
+from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.packets import Fields, Ints
 from afflux.core.dissect import RECORD_KEYS
 from afflux.core.fields import Fixed, Flag, Flagged, Rest, Sized, TypeWord, UInt, Varying
@@ -29,6 +31,8 @@ READABLE: Final = 128
 "Bytes after the last frame that must be readable: no run of fixed fields is longer."
 
 Flags = npt.NDArray[np.bool_]
+_NOTHING: Final[tuple[Ints, dict[str, list[int]]]] = (np.empty(0, np.int64), {})
+"The own fields of a type without any."
 
 
 @dataclass(slots=True)
@@ -83,15 +87,66 @@ class Layout:
                 self._plans[code] = plan
                 names = {one.kind.column or one.name for one in declared[0].FIELDS}
                 self.own[code] = not names <= {*NUMBERS, *PAYLOADS}
+        self._begins, self._steps = self._program()
 
-    def read(self, block: bytes, at: Ints, sizes: Ints) -> Columns:
+    def _program(self) -> tuple[Ints, Ints]:
+        """Return the program of field_kernels.py that reads the types without fields that are no columns."""
+        begins: Ints = np.full(max(self._plans, default=-1) + 2, -1, np.int64)
+        steps: list[tuple[int, ...]] = []
+        for code, plan in sorted(self._plans.items()):
+            if not self.own[code]:
+                begins[code] = len(steps)
+                steps += [step for part in plan for step in _steps(part)]
+        begins[-1] = len(steps)
+        table: Ints = np.zeros((len(steps), kernel.STEP), np.int64)
+        for row, step in enumerate(steps):
+            table[row, : len(step)] = step
+        return begins, table
+
+    def read(self, block: bytes, at: Ints, sizes: Ints, boundaries: Boundaries = SHARED) -> Columns:
         """Read frames.
 
         Args:
             block: the bytes of the frames, with ``READABLE`` more after the last one.
             at: where each frame begins.
             sizes: the bytes of each frame.
+            boundaries: has the kernel, if it is compiled.
         """
+        function = boundaries.compiled(kernel.read)
+        return self._by_field(block, at, sizes) if function is None else self._by_frame(function, block, at, sizes)
+
+    def _by_frame(self, function: Callable[..., None], block: bytes, at: Ints, sizes: Ints) -> Columns:
+        """Read one frame after the other, but for the types with fields that are no columns."""
+        count, types = len(at), len(self._begins) - 1
+        seen: Ints = np.zeros(types, np.int64)
+        codes, words = np.empty((2, count), np.int64)
+        numbers = np.empty((len(NUMBERS), count), np.int64)
+        starts, lengths = np.empty((2, len(PAYLOADS), count), np.int64)
+        found = Columns(
+            code=codes,
+            word=words,
+            numbers=dict(zip(NUMBERS, numbers, strict=True)),
+            at=dict(zip(PAYLOADS, starts, strict=True)),
+            sizes=dict(zip(PAYLOADS, lengths, strict=True)),
+            read=np.empty(count, np.bool_),
+        )
+        function(
+            np.frombuffer(block, np.uint8), at, sizes, self.at, self.kind.size, self.kind.shift, self._begins,
+            self._steps, codes, words, numbers, starts, lengths, found.read, seen,
+        )  # fmt: skip
+        fields = Fields(block)
+        for number in np.flatnonzero(seen).tolist():
+            if number not in self._plans:
+                continue
+            if self.own[number]:
+                rows = np.flatnonzero(codes == number)
+                _Reading(found, fields, rows, at[rows], at[rows] + sizes[rows], words[rows]).read(self._plans[number])
+            else:
+                found.own[number] = _NOTHING
+        return found
+
+    def _by_field(self, block: bytes, at: Ints, sizes: Ints) -> Columns:
+        """Read one field of all frames after the other."""
         fields, count = Fields(block), len(at)
         word = (fields.u16 if self.kind.bits == 16 else fields.u32)(at + self.at)
         code = word >> self.kind.shift
@@ -246,6 +301,27 @@ def _plan(frame: type[Frame]) -> list[_Run | Field] | None:
             size, values = 0, []
         plan.append(declared)
     return [*plan, _Run(size, tuple(values))] if size else plan
+
+
+def _steps(part: _Run | Field) -> list[tuple[int, ...]]:
+    """Return the steps of field_kernels.py that read a part of a frame."""
+    if isinstance(part, _Run):
+        values = [
+            (kernel.NUMBER, NUMBERS.index(kind.column or declared.name), at, kind.bits)
+            for declared, kind, at in part.values
+        ]
+        return [(kernel.NEED, part.size), *values, (kernel.PASS, part.size)]
+    kind, name = part.kind, part.kind.column or part.name
+    if isinstance(kind, Sized):
+        width, flag = kind.bits // 8, 0 if kind.flag is None else kind.flag.bit
+        mask = (1 << min(kind.bits, 31)) - 1
+        return [(kernel.SIZED, PAYLOADS.index(name), flag, width, mask, width if kind.inclusive else 0)]
+    if isinstance(kind, Flagged):
+        return [(kernel.FLAGGED, NUMBERS.index(name), kind.flag.bit)]
+    if isinstance(kind, Rest):
+        return [(kernel.REST, PAYLOADS.index(name))]
+    flag = kind.flag.bit if isinstance(kind, Varying) and kind.flag is not None else 0
+    return [(kernel.ABSENT, flag)]
 
 
 def _readable(kind: Any, name: str) -> bool:
