@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -108,11 +109,21 @@ def _flags(frames: Frames) -> pa.Array:
     else:
         used, places = np.unique(pairs, return_inverse=True)
     words = [frames.kinds[pair >> width].letters(pair & (1 << width) - 1) for pair in used.tolist()]
-    ends: npt.NDArray[np.int32] = np.zeros(len(words) + 1, np.int32)
-    np.cumsum([len(letters) for letters in words], out=ends[1:])
-    letters = arrays.texts([letter for found in words for letter in found])
+    return _letters(words, places)
+
+
+def _letters(words: list[list[str]], rows: Ints) -> pa.Array:
+    """Return the lists of letters, each of one byte, with these numbers."""
+    sizes = np.array([len(letters) for letters in words], np.int64)
+    firsts, counts = np.cumsum(sizes) - sizes, sizes[rows]
+    ends: npt.NDArray[np.int32] = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    places = np.arange(int(ends[-1])) + np.repeat(firsts[rows] - ends[:-1], counts)
+    octets = np.frombuffer("".join(chain.from_iterable(words)).encode("ascii"), np.uint8)[places]
+    each = np.arange(len(octets) + 1, dtype=np.int32)
+    letters = pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(each), pa.py_buffer(octets)])
     offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
-    return arrays.taken(pa.ListArray.from_arrays(offsets, letters), places)
+    return pa.ListArray.from_arrays(offsets, letters)
 
 
 def _errors(found: dict[int, tuple[str, str]], count: int) -> pa.Array:

@@ -69,7 +69,7 @@ class Pcap:
         if not len(start):
             return None, at, damaged
         fields = np.ndarray((len(block) - RECORD,), f"({RECORD // 4},){self.order}u4", block, 0, (1,))
-        seconds, fraction, captured, original = fields[start].astype(np.int64).T
+        seconds, fraction, captured, original = np.ascontiguousarray(fields[start].T, np.int64)
         packets = Packets(
             block=block,
             offset=offset,

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture import header_kernels as kernel
+from afflux.capture.kernels import SHARED
 from afflux.capture.network import V4, Datagrams, Network, Words
 from afflux.capture.packets import Fields, Ints, Packets
 from afflux.capture.skipping import Skipped
@@ -22,6 +24,8 @@ FIN: Final = 0x01
 SYN: Final = 0x02
 RST: Final = 0x04
 ACK: Final = 0x10
+_ETHERNET: Final = 1
+"The LINKTYPE of Ethernet."
 
 End = tuple[int, int, int]
 "One end of a connection: the two halves of its address (see ``Datagrams.source``) and its port."
@@ -69,10 +73,47 @@ class Segments:
 def segments(packets: Packets, network: Network, *, checksums: bool = False) -> Segments:
     """Return the TCP segments of a batch. ``network.skipped`` counts the packets that are not TCP, by reason, and with
     ``checksums`` its ``wrong_checksums`` those whose checksum is wrong; they are returned all the same."""
+    if not checksums and (plain := _plain(packets)) is not None:
+        return plain
     found, block = network.datagrams(packets)
     if checksums:
         network.wrong_checksums += _wrong_checksums(found, block)
     return segments_in(found, block, network.skipped, packets)
+
+
+def _plain(packets: Packets) -> Segments | None:
+    """Return the TCP segments of a batch with the kernel; None if it is not compiled, or a packet has other headers."""
+    function = SHARED.compiled(kernel.headers)
+    if function is None or not len(packets) or not (packets.linktype == _ETHERNET).all():
+        return None
+    block, count = packets.block, len(packets)
+    found = np.empty((kernel.WIDTH, count), np.int64)
+    hosts, ports = np.empty((2, count), np.uint64), np.empty((2, count), np.int64)
+    rising = np.empty(count, np.bool_)
+    octets: npt.NDArray[np.uint8] = np.frombuffer(block, np.uint8)
+    places = (np.ascontiguousarray(one) for one in (packets.start, packets.captured, packets.original))
+    if not function(octets, *places, found, hosts, ports, rising):
+        return None
+    high, data, word = np.full(count, V4, np.uint64), found[kernel.AT], found[kernel.FLAGS]
+    stop = np.minimum(data, found[kernel.END])
+    scale, mss = _options(Fields(block), found[kernel.HEADER], stop, word)
+    return Segments(
+        block=block,
+        index=np.arange(count, dtype=np.int64),
+        low=(high, hosts[0], ports[0]),
+        high=(high, hosts[1], ports[1]),
+        rising=rising,
+        seq=found[kernel.SEQ],
+        ack=found[kernel.ACK],
+        flags=word & 0x1FF,
+        at=data,
+        position=np.where(data < len(block), data + packets.offset, -1),
+        size=found[kernel.SIZE],
+        cut=found[kernel.CUT],
+        window=found[kernel.WINDOW],
+        scale=scale,
+        mss=mss,
+    )
 
 
 def segments_in(found: Datagrams, block: bytes, skipped: Skipped, packets: Packets | None = None) -> Segments:

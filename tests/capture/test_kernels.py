@@ -1,0 +1,136 @@
+"""What the compiled kernels read is what numpy reads without them."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from afflux.capture.kernels import Boundaries
+from afflux.capture.layouts import READABLE, Layout
+from afflux.capture.network import Network
+from afflux.capture.reading import Capture
+from afflux.capture.runs import Run
+from afflux.protocols.registry import named
+from tests.capture.test_frames import DECLARED, encoded
+from tests.capture.writing import CLIENT, SERVER, Packet, Talk, ethernet, fragments, ipv4, pcap, pcapng, tcp
+from tests.examples import share
+
+PLAIN = Boundaries(patience=1 << 60)
+FAST = Boundaries(patience=0)
+SEGMENTS = sys.modules["afflux.capture.segments"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> None:
+    FAST.find(b"", np.array([0]), np.array([0]), width=3, own=0, mask=0xFFFFFF, largest=0)
+
+
+@pytest.mark.parametrize("protocol", sorted(DECLARED))
+@given(st.integers(0, 1 << 60))
+@settings(deadline=None, max_examples=share(1))
+def test_the_fields_of_frames(protocol: str, seed: int) -> None:
+    """All types with all flags, malformed frames, frames of no type."""
+    noise = random.Random(seed)
+    frames = [encoded(protocol, noise) for _ in range(40)]
+    dissector = named(protocol).dissector
+    assert dissector is not None
+    layout = Layout(dissector(True, "none").declared)
+    sizes = np.array([len(frame) for frame in frames])
+    block, at = b"".join(frames) + bytes(READABLE), np.cumsum(sizes) - sizes
+    plain, fast = (layout.read(block, at, sizes, one) for one in (PLAIN, FAST))
+    assert fast.read.tolist() == plain.read.tolist() and list(fast.own) == list(plain.own)
+    assert (fast.word.tolist(), fast.code.tolist()) == (plain.word.tolist(), plain.code.tolist())
+    read = plain.read
+    for name in ("numbers", "at", "sizes"):
+        one, other = getattr(plain, name), getattr(fast, name)
+        assert {key: column[read].tolist() for key, column in one.items()} == {
+            key: column[read].tolist() for key, column in other.items()
+        }
+    for code, (rows, values) in plain.own.items():
+        if layout.own[code]:
+            assert (fast.own[code][0].tolist(), fast.own[code][1]) == (rows.tolist(), values)
+
+
+def odd(noise: random.Random) -> Packet:
+    """A packet that is no plain one, or seems to be none."""
+    data = noise.randbytes(noise.randrange(200))
+    segment = tcp(CLIENT, SERVER, noise.getrandbits(32), data, noise.randrange(512), options=noise.randbytes(4))
+    match noise.randrange(7):
+        case 0:
+            return Packet(ethernet(fragments(segment, 64)[0]) if len(data) > 80 else b"")
+        case 1:
+            return Packet(ethernet(segment, ((0x8100, 5),)))
+        case 2:
+            return Packet(ethernet(ipv4(CLIENT[0], SERVER[0], data, protocol=noise.choice([6, 17]))))
+        case 3:
+            return Packet(ethernet(segment)).cut(noise.randrange(90))
+        case 4:
+            return Packet(ethernet(segment[:2] + b"\0\0" + segment[4:]))
+        case 5:
+            return Packet(ethernet(segment) + bytes(noise.randrange(9)))
+        case _:
+            frame = bytearray(ethernet(segment))
+            frame[noise.randrange(12, 54)] ^= 1 << noise.randrange(8)
+            return Packet(bytes(frame))
+
+
+def found(file: bytes, boundaries: Boundaries) -> tuple[list[tuple[str, Any]], dict[str, int]]:
+    """The columns of all segments, and what was skipped."""
+    capture = Capture(io.BytesIO(file), chunk=4_096)
+    network = Network(capture.limits)
+    columns: list[tuple[str, Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SEGMENTS, "SHARED", boundaries)
+        for packets in capture:
+            made = SEGMENTS.segments(packets, network)
+            for one in fields(made):
+                value = getattr(made, one.name)
+                halves = value if isinstance(value, tuple) else (value,)
+                columns += [(one.name, half if isinstance(half, bytes) else half.tolist()) for half in halves]
+                columns += [(one.name, half.dtype) for half in halves if not isinstance(half, bytes)]
+    return columns, dict(network.skipped)
+
+
+@given(st.integers(0, 1 << 60), st.sampled_from([0, 0, 1, 9]), st.booleans())
+@settings(deadline=None, max_examples=share(0.6))
+def test_the_headers_of_packets(seed: int, count: int, other: bool) -> None:
+    """Plain ones alone, and with others between them."""
+    noise = random.Random(seed)
+    ends = [(f"10.{noise.randrange(256)}.0.{number}", noise.getrandbits(16)) for number in range(2)]
+    packets = Talk(*ends, initial=(5, 2**32 - 90)).whole(noise.randbytes(500), noise.randbytes(900), 100)
+    packets += [packets[0].cut(noise.randrange(54, 60)), packets[5].cut(noise.randrange(54, 90))]
+    for _ in range(count):
+        packets.insert(noise.randrange(len(packets)), odd(noise))
+    file = pcapng(packets) if other else pcap(packets)
+    assert found(file, FAST) == found(file, PLAIN)
+
+
+def test_a_plain_batch_is_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison above is of two different ways."""
+    monkeypatch.setattr(Network, "datagrams", None)
+    assert found(pcap(Talk().whole(b"question", b"answer")), FAST)[1] == {}
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 40), min_size=1, max_size=9), st.data())
+@settings(deadline=None, max_examples=share(0.3))
+def test_the_bytes_of_a_run(block: bytes, sizes: list[int], data: st.DataObject) -> None:
+    block += bytes(40)
+    starts = [data.draw(st.integers(0, len(block) - size)) for size in sizes]
+    run = Run(block, np.array(starts), np.array(sizes), np.arange(len(sizes)))
+    whole = b"".join(block[start : start + size] for start, size in zip(starts, sizes, strict=True))
+    assert (run.data(), len(run), run.ends.tolist()[-1]) == (whole, len(whole), len(whole))
+    for size in range(len(whole) + 9):
+        last = run.last(size)
+        assert whole.endswith(last) and len(last) >= min(size, len(whole))
+    for boundaries in (PLAIN, FAST):
+        out = np.zeros(len(whole), np.uint8)
+        run.copied(out, boundaries)
+        assert out.tobytes() == whole
