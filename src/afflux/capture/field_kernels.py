@@ -17,7 +17,7 @@ NUMBER: Final = 1
 PASS: Final = 2
 "Go on by so many bytes."
 SIZED: Final = 3
-"Bytes after their length: their column, their flag or 0, the bytes of the length, its mask, and those that it includes."
+"Bytes after their length: their column, their flag or 0, the bytes of the length, its mask, how many it includes."
 FLAGGED: Final = 4
 "A number of 31 bits after a reserved one, where a flag is set: its column, the flag."
 REST: Final = 5
