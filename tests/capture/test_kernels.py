@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from afflux.capture import connections
+from afflux.capture.header_kernels import pairs
 from afflux.capture.kernels import Boundaries
 from afflux.capture.layouts import READABLE, Layout
 from afflux.capture.network import Network
@@ -20,7 +22,7 @@ from afflux.capture.reading import Capture
 from afflux.capture.runs import Run
 from afflux.protocols.registry import named
 from tests.capture.test_frames import DECLARED, encoded
-from tests.capture.writing import CLIENT, SERVER, Packet, Talk, ethernet, fragments, ipv4, pcap, pcapng, tcp
+from tests.capture.writing import CLIENT, SERVER, SERVER6, Packet, Talk, ethernet, fragments, ipv4, pcap, pcapng, tcp
 from tests.examples import share
 
 PLAIN = Boundaries(patience=1 << 60)
@@ -134,3 +136,38 @@ def test_the_bytes_of_a_run(block: bytes, sizes: list[int], data: st.DataObject)
         out = np.zeros(len(whole), np.uint8)
         run.copied(out, boundaries)
         assert out.tobytes() == whole
+
+
+@given(st.integers(0, 1 << 60), st.booleans())
+@settings(deadline=None, max_examples=share(0.3))
+def test_the_pairs_of_ends(seed: int, six: bool) -> None:
+    """IPv4 alone, and with IPv6; in long and in short runs."""
+    noise = random.Random(seed)
+    ends = [(f"10.0.{noise.randrange(3)}.1", 40_000 + noise.randrange(4)) for _ in range(9)]
+    ends += [(f"2001:db8::{n}", 40_000) for n in range(3)] if six else []
+    packets = [
+        Packet(ethernet(tcp(end, SERVER6 if ":" in end[0] else noise.choice([SERVER, ("10.0.1.1", 40_001)]), 1)))
+        for end in noise.choices(ends, k=60)
+        for _ in range(noise.choice([1, 1, 5]))
+    ]
+    capture = Capture(io.BytesIO(pcap(packets)))
+    (batch,) = capture
+    segments = SEGMENTS.segments(batch, Network(capture.limits))
+    made = []
+    for boundaries in (PLAIN, FAST):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connections, "SHARED", boundaries)
+            numbers, keys = connections.keys_of(segments)
+            made.append((numbers.tolist(), keys))
+    assert made[0] == made[1] and len(made[0][1]) == len(set(made[0][1]))
+
+
+def test_pairs_that_collide_are_given_up() -> None:
+    """Ports that differ by what the other one makes up for: all are looked up in one slot."""
+    count = 200
+    sender = np.arange(count)
+    same = np.zeros(count, np.uint64)
+    room = [np.empty(count, np.int64) for _ in range(2)]
+    for receiver, found in ((sender, count), (257 * sender[::-1], -1)):
+        low, high = (same, same, sender), (same, same, receiver)
+        assert pairs(low, high, *room, np.full(512, -1, np.int64)) == found

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from afflux.capture.header_kernels import pairs
+from afflux.capture.kernels import SHARED
 from afflux.capture.network import V4
 from afflux.capture.packets import Ints
 from afflux.capture.reassembly import Half
@@ -115,21 +118,40 @@ Entry = Connection | Opening
 
 
 def keys_of(found: Segments) -> tuple[Ints, list[Key]]:
-    """Return the distinct pairs of ends, and the number of each segment's pair. Only where the pair changes from one
-    segment to the next is it looked up."""
+    """Return the number of each segment's pair of ends, and the distinct pairs in the order in which they occur."""
+    function = SHARED.compiled(pairs)
+    if function is not None:
+        count = len(found)
+        numbers, firsts, slots = np.empty(count, np.int64), np.empty(count, np.int64), _slots(count)
+        known = function(found.low, found.high, numbers, firsts, slots)
+        if known >= 0:
+            return numbers, list(_keys([column[firsts[:known]] for column in (*found.low, *found.high)]))
+    return _keys_of(found)
+
+
+def _slots(count: int) -> Ints:
+    """Return the slots in which so many segments are looked up."""
+    return np.full(1 << (2 * count).bit_length(), -1, np.int64)
+
+
+def _keys(columns: Sequence[npt.NDArray[Any]]) -> Iterable[Key]:
+    """Return pairs of ends."""
+    a0, a1, ap, b0, b1, bp = columns
+    if (a0 == V4).all() and (b0 == V4).all():
+        short = (a1 << np.uint64(16) | ap.astype(np.uint64), b1 << np.uint64(16) | bp.astype(np.uint64))
+        return zip(*(column.tolist() for column in short), strict=True)
+    return map(_key, zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _keys_of(found: Segments) -> tuple[Ints, list[Key]]:
+    """Do the same with numpy: only where the pair changes from one segment to the next is it looked up."""
     columns = (*found.low, *found.high)
     changes = np.zeros(len(found) - 1, np.bool_)
     for column in columns:
         changes |= column[1:] != column[:-1]
     starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    a0, a1, ap, b0, b1, bp = (column[starts] for column in columns)
     numbers: dict[Key, int] = {}
-    if (a0 == V4).all() and (b0 == V4).all():
-        short = (a1 << np.uint64(16) | ap.astype(np.uint64), b1 << np.uint64(16) | bp.astype(np.uint64))
-        rows: Iterable[Key] = zip(*(column.tolist() for column in short), strict=True)
-    else:
-        rows = map(_key, zip(*(column.tolist() for column in (a0, a1, ap, b0, b1, bp)), strict=True))
-    runs = [numbers.setdefault(row, len(numbers)) for row in rows]
+    runs = [numbers.setdefault(row, len(numbers)) for row in _keys([column[starts] for column in columns])]
     return np.repeat(np.array(runs, np.int64), np.diff(np.append(starts, len(found)))), list(numbers)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["ACK", "AT", "CUT", "END", "FLAGS", "HEADER", "SEQ", "SIZE", "WIDTH", "WINDOW", "headers"]
+__all__ = ["ACK", "AT", "CUT", "END", "FLAGS", "HEADER", "SEQ", "SIZE", "WIDTH", "WINDOW", "headers", "pairs"]
 
 HEADER: Final = 0
 "Where the TCP header begins in the block."
@@ -26,6 +26,8 @@ WINDOW: Final = 7
 END: Final = 8
 "Where the captured part of the segment ends in the block."
 WIDTH: Final = 9
+_PROBES: Final = 8
+"Pairs of ends that are compared for each slot, at most."
 
 
 def headers(  # long: one header after the other
@@ -97,3 +99,55 @@ def headers(  # long: one header after the other
         hosts[0, row], hosts[1, row] = (source, target) if up else (target, source)
         ports[0, row], ports[1, row] = (sender, receiver) if up else (receiver, sender)
     return True
+
+
+def pairs(low: Any, high: Any, numbers: Any, firsts: Any, slots: Any) -> int:
+    """Number the pairs of ends of segments in the order in which they occur; return how many there are. Return -1 if
+    too many pairs collide, as they do where somebody wants them to.
+
+    Args:
+        low: the end that sorts first of each segment: both halves of the address, and the port.
+        high: the other end.
+        numbers: takes the number of each segment's pair.
+        firsts: takes the first segment of each pair.
+        slots: -1 everywhere; more than twice as many as there are segments, a power of 2.
+    """
+    a0, a1, ap = low
+    b0, b1, bp = high
+    count, left, mask = 0, _PROBES * len(slots), len(slots) - 1
+    for row in range(len(numbers)):
+        last = row - 1
+        if (
+            row
+            and a1[row] == a1[last]
+            and b1[row] == b1[last]
+            and ap[row] == ap[last]
+            and bp[row] == bp[last]
+            and a0[row] == a0[last]
+            and b0[row] == b0[last]
+        ):
+            numbers[row] = numbers[last]
+            continue
+        mixed = (int(a1[row] ^ a0[row]) * 31 + int(b1[row] ^ b0[row])) * 65_599 + int(ap[row]) * 257 + int(bp[row])
+        slot = (mixed ^ mixed >> 17 ^ mixed >> 32) & mask
+        while slots[slot] >= 0:
+            known = firsts[slots[slot]]
+            if (
+                a1[row] == a1[known]
+                and b1[row] == b1[known]
+                and ap[row] == ap[known]
+                and bp[row] == bp[known]
+                and a0[row] == a0[known]
+                and b0[row] == b0[known]
+            ):
+                break
+            left -= 1
+            if left < 0:
+                return -1
+            slot = (slot + 1) & mask
+        if slots[slot] < 0:
+            slots[slot] = count
+            firsts[count] = row
+            count += 1
+        numbers[row] = slots[slot]
+    return count
