@@ -19,7 +19,6 @@ from afflux.capture.kernels import Boundaries
 from afflux.capture.layouts import READABLE, Layout
 from afflux.capture.network import Network
 from afflux.capture.reading import Capture
-from afflux.capture.runs import Run
 from afflux.protocols.registry import named
 from tests.capture.test_frames import DECLARED, encoded
 from tests.capture.writing import CLIENT, SERVER, SERVER6, Packet, Talk, ethernet, fragments, ipv4, pcap, pcapng, tcp
@@ -123,19 +122,14 @@ def test_a_plain_batch_is_read_by_the_kernel(monkeypatch: pytest.MonkeyPatch) ->
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 40), min_size=1, max_size=9), st.data())
 @settings(deadline=None, max_examples=share(0.3))
-def test_the_bytes_of_a_run(block: bytes, sizes: list[int], data: st.DataObject) -> None:
+def test_pieces_of_a_block(block: bytes, sizes: list[int], data: st.DataObject) -> None:
+    """Some of them are not there."""
     block += bytes(40)
-    starts = [data.draw(st.integers(0, len(block) - size)) for size in sizes]
-    run = Run(block, np.array(starts), np.array(sizes), np.arange(len(sizes)))
-    whole = b"".join(block[start : start + size] for start, size in zip(starts, sizes, strict=True))
-    assert (run.data(), len(run), run.ends.tolist()[-1]) == (whole, len(whole), len(whole))
-    for size in range(len(whole) + 9):
-        last = run.last(size)
-        assert whole.endswith(last) and len(last) >= min(size, len(whole))
+    starts = [data.draw(st.one_of(st.just(-1), st.integers(0, len(block) - size))) for size in sizes]
+    wanted = [(start, size) for start, size in zip(starts, sizes, strict=True) if start >= 0]
+    whole = b"".join(block[start : start + size] for start, size in wanted)
     for boundaries in (PLAIN, FAST):
-        out = np.zeros(len(whole), np.uint8)
-        run.copied(out, boundaries)
-        assert out.tobytes() == whole
+        assert bytes(boundaries.pieces(block, np.array(starts), np.array(sizes), len(whole))) == whole
 
 
 @given(st.integers(0, 1 << 60), st.booleans())

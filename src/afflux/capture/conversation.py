@@ -7,7 +7,7 @@ the capture has the first frame of its client; the position of a frame is never 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
@@ -258,7 +258,7 @@ class Conversation(Followed):
         entries, opener = self.settings.entries, self._opener
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
-        for rising, client in self._roles():
+        for rising, client in _roles(opener, self._starts):
             if not client and not self._synced(rising):
                 continue  # any of a server's frames may look like its first one
             result = self.settings.recognize(self._starts[rising], client)
@@ -294,13 +294,6 @@ class Conversation(Followed):
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
         return self.security is not None or self.connection.halves[rising].synced
-
-    def _roles(self) -> list[tuple[bool, bool]]:
-        """Return each direction with bytes, and whether it may be the client's. The client's come first."""
-        opener = self._opener
-        if opener is None:
-            return [(rising, client) for client in (True, False) for rising in self._starts]
-        return [(rising, rising is opener) for rising in (opener, not opener) if rising in self._starts]
 
     def _forced(self) -> tuple[ProtocolEntry | None, bool]:
         """Return the protocol given for a port of the connection, and the direction of the server."""
@@ -393,6 +386,13 @@ class Conversation(Followed):
             texts = " or ".join(sorted(entry.name for entry in candidates))
             self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")
         return found
+
+
+def _roles(opener: bool | None, starts: Collection[bool]) -> list[tuple[bool, bool]]:
+    """Return each direction with bytes, and whether it may be the client's. The client's come first."""
+    if opener is None:
+        return [(rising, client) for client in (True, False) for rising in starts]
+    return [(rising, rising is opener) for rising in (opener, not opener) if rising in starts]
 
 
 def _both_begin(settings: Settings, starts: Mapping[bool, bytes], protocol: ProtocolEntry, rising: bool) -> bool | None:

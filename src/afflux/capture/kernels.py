@@ -84,8 +84,9 @@ def gather(block: Any, at: Any, sizes: Any, out: Any) -> None:
         start = at[row]
         if start >= 0:
             size = sizes[row]
-            for octet in range(size):
-                out[place + octet] = block[start + octet]
+            piece, target = block[start : start + size], out[place : place + size]
+            for octet in range(size):  # compiled, this is fast because both begin at 0
+                target[octet] = piece[octet]
             place += size
 
 
