@@ -80,12 +80,12 @@ class Run(NamedTuple):
 
 
 class _Group:
-    """The runs of one protocol: first those without a rest, which are read where they are."""
+    """The runs of one protocol."""
 
     def __init__(self, runs: list[Run], data: Sorted, boundaries: Boundaries) -> None:
-        self.runs = [*(run for run in runs if not run.rest), *(run for run in runs if run.rest)]
+        self.runs = runs
         self._data = data
-        self.block, starts, stops, self._shift = self._joined(len(runs))
+        self.block, starts, stops, self._shift = self._joined()
         self.starts, self.stops = starts, stops
         dissector = runs[0].dissector
         prefix = dissector.prefix
@@ -96,20 +96,19 @@ class _Group:
         self.tails: list[int] = tails.tolist()
         "Where the incomplete frame of each run begins; -1 if its dissector must decode the run."
 
-    def _joined(self, count: int) -> tuple[bytes, Ints, Ints, Ints]:
+    def _joined(self) -> tuple[bytes, Ints, Ints, Ints]:
         """Return the bytes of all runs: the block, where each run begins and ends in it, and how far the data of each
-        is from its place in the block of the batch."""
-        starts = np.array([run.start for run in self.runs], np.int64)
-        stops = np.array([run.stop for run in self.runs], np.int64)
-        shift, pieces, block = np.zeros(count, np.int64), list[bytes](), self._data.block
-        end = len(block)
-        for number, run in enumerate(self.runs):
-            if run.rest:
-                pieces += (run.rest, block[run.start : run.stop])
-                starts[number], shift[number] = end, end + len(run.rest) - run.start
-                end += len(run.rest) + run.stop - run.start
-                stops[number] = end
-        return (b"".join((block, *pieces, PAD)) if pieces else block), starts, stops, shift
+        is from its place in the block of the batch. Without rests, that block is the one of the batch."""
+        rests: Ints = np.array([len(run.rest) for run in self.runs], np.int64)
+        starts: Ints = np.array([run.start for run in self.runs], np.int64)
+        stops: Ints = np.array([run.stop for run in self.runs], np.int64)
+        if not rests.any():
+            return self._data.block, starts, stops, np.zeros_like(rests)
+        view, pieces = memoryview(self._data.block), list[bytes | memoryview]()
+        for run in self.runs:
+            pieces += (run.rest, view[run.start : run.stop])
+        ends: Ints = np.cumsum(rests + stops - starts)
+        return b"".join((*pieces, PAD)), ends - (rests + stops - starts), ends, ends - stops
 
     def rows(self) -> Rows:
         """Return the frames, in the order of the packets that completed them."""
