@@ -391,6 +391,19 @@ def test_one_direction_is_named(tmp_path: Path) -> None:
     assert "one direction only: 1 connection, so no stalls are told of it" in text and "no broken rules" in text
 
 
+def test_a_silent_server_is_no_missing_direction(tmp_path: Path) -> None:
+    """It acknowledges and sends nothing: the capture lacks nothing, and text and report tell the stall."""
+    path, page = tmp_path / "silent.pcap", tmp_path / "silent.html"
+    talk = Talk()
+    sent = [*talk.open(), *talk.send(True, SETUP + asks(1, 1))]
+    talk.time += 2_000_000_000
+    path.write_bytes(pcap([*sent, *talk.close()]))
+    text = on_a_terminal("inspect", str(path))
+    assert "one direction" not in text and "producer  1 stall" in text
+    assert afflux(["inspect", "--html", str(page), str(path)]).returncode == 0
+    assert "one direction" not in page.read_text()
+
+
 def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
     capture.write_bytes(capture.read_bytes()[:-5])
     ran = afflux(["inspect", str(capture)])

@@ -179,7 +179,9 @@ STALLS: Final = (
     _STREAM,
     _ITEMS_DIR,
     Column("start", "timestamp", "The time of the last frame or grant before it."),
-    Column("stop", "timestamp", "The time of the frame that ended it, or of the end of the capture."),
+    Column(
+        "stop", "timestamp", "The time of the frame that ended it, or of the end of its connection or of the capture."
+    ),
     Column("seconds", "double", "Its duration in seconds."),
     Column(
         "cause",
@@ -191,7 +193,11 @@ STALLS: Final = (
     Column("after_type", "string", "The type of the frame after which it began."),
     Column("after_dir", "string", "The direction of that frame."),
     Column("after_offset", "bigint", "The position of that frame in the bytes of its direction."),
-    Column("resumed_by", "string", "The type of the frame that ended it; null at the end of the capture."),
+    Column(
+        "resumed_by",
+        "string",
+        "The type of the frame that ended it; null if its connection or the capture ended first.",
+    ),
     _ROUTE,
 )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from afflux.core.entry import ProtocolEntry
 from afflux.core.meanings import Act, Broken, StreamKind
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from afflux.capture.ledger import Wrong
     from afflux.capture.talk import Talk
 
-__all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded"]
+__all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded", "unseen"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -79,6 +80,12 @@ def by_side(closing: str, closed_by: str | None) -> str:
         return ""
     verb = " by" if closing in ("fin", "rst") else ", half closed by"
     return f"{verb} the {'client' if closed_by == '>' else 'server'}"
+
+
+def unseen(row: Mapping[str, Any]) -> bool:
+    """Return whether the capture has no packets of one side, by a row of ``connections``. A side that acknowledges and
+    sends no data is seen: ``one_way`` is true of it all the same."""
+    return bool(row["one_way"]) and not (row["client_packets"] and row["server_packets"])
 
 
 def undecoded(connections: int, file: str, packet: int) -> str:

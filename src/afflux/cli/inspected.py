@@ -86,13 +86,17 @@ class Summary:
     def _connections(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
 
+        from afflux.capture.wording import unseen
+
         self.tallies["frames"] += pc.sum(batch["frames"]).as_py() or 0
         first, last = pc.min(batch["opened"]).as_py(), pc.max(batch["closed"]).as_py()
         self.first = min((one for one in (self.first, first) if one is not None), default=None)
         self.last = max((one for one in (self.last, last) if one is not None), default=None)
         self.lost["bytes"] += pc.sum(batch["lost_bytes"]).as_py() or 0
         self.lost["connections"] += pc.sum(pc.greater(batch["lost_bytes"], 0)).as_py() or 0
-        self.lost["one way"] += pc.sum(pc.and_(batch["one_way"], pc.is_valid(batch["protocol"]))).as_py() or 0
+        ours = batch.filter(pc.and_(batch["one_way"], pc.is_valid(batch["protocol"])))
+        sides = ours.select(["one_way", "client_packets", "server_packets"]).to_pylist()
+        self.lost["one way"] += sum(map(unseen, sides))
         for row in batch.filter(pc.is_null(batch["protocol"])).select(["content", "closing"]).to_pylist():
             content = row["content"] + (", reset" if row == _RESET else "")
             self.others[content if content in self.others or len(self.others) < _MOST_KINDS else "other"] += 1
@@ -166,12 +170,11 @@ def _head(summary: Summary) -> Iterator[str]:
         where = _count(summary.lost["connections"], "connection")
         yield _fit(f"  lost    {_size(summary.lost['bytes']):>8}  of {where}: what is missing proves nothing")
     if summary.lost["one way"]:
-        yield _fit(
-            f"  one direction only: {_count(summary.lost['one way'], 'connection')}, so no stalls are told of it"
-        )
+        where = _count(summary.lost["one way"], "connection")
+        yield _fit(f"  one direction only: {where}, so no stalls are told of {_them(summary.lost['one way'])}")
     if disordered := summary.rules["order", "order"]:
         where = _count(disordered, "connection")
-        yield _fit(f"  not in the order of time: {where}, so nothing is concluded of it")
+        yield _fit(f"  not in the order of time: {where}, so nothing is concluded of {_them(disordered)}")
     for cause, (count, seconds) in sorted(summary.causes.items(), key=lambda item: -item[1][1]):
         yield _fit(f"  stalled {_time(seconds):>8}  {cause:<9} {_count(count, 'stall')}: {CAUSES.get(cause, '')}")
     if not summary.causes and tallies["streams"] and "stalls" not in summary.absent:
@@ -295,6 +298,10 @@ def _fit(text: str) -> str:
 
 def _count(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _span(first: datetime | None, last: datetime | None) -> str:

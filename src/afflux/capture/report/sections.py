@@ -14,7 +14,7 @@ from afflux.capture.report.percentiles import PRECISION, Percentiles
 from afflux.capture.report.plots import SHARES
 from afflux.capture.report.summary import Route
 from afflux.capture.report.words import BLAME, blamed, clean, clock, count, date, seconds, size
-from afflux.capture.wording import by_side
+from afflux.capture.wording import by_side, unseen
 
 __all__ = ["Sections", "absent"]
 
@@ -209,7 +209,7 @@ class Sections:
             fill('<i class="key {cause}"></i>{did}', cause=self._cause(row["cause"]), did=did),
             self._after(row),
             self._clock(row["start"]),
-            self._code(row["resumed_by"]) or "end of capture",
+            self._code(row["resumed_by"]) or "the end",
         ]
 
     @staticmethod
@@ -385,7 +385,7 @@ class Sections:
         content = self._text(row["content"] or row["protocol"])
         return [
             *(fill('<code class="end">{end}</code>', end=self._text(row[side])) for side in ("client", "server")),
-            f"{content} (one direction)" if row["one_way"] else content,
+            f"{content} (one direction)" if unseen(row) else content,
             _CLOSINGS.get(row["closing"], "") + by_side(row["closing"], row["closed_by"]),
             *(size(row["client_bytes"]), size(row["server_bytes"]), count(row["streams"]), count(row["violations"])),
             size(row["lost_bytes"]) if row["lost_bytes"] else None,

@@ -16,6 +16,7 @@ from afflux.capture.report.columns import Groups, Row, Top, grouped, micros, num
 from afflux.capture.report.percentiles import Percentiles
 from afflux.capture.report.timeline import Timeline
 from afflux.capture.schemas import NOT_WHOLE
+from afflux.capture.wording import unseen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,7 @@ __all__ = ["CAUSES", "Cause", "Route", "Summary", "Violation"]
 CAUSES = ("peer", "transport", "producer", "local", "lease", "unknown")
 "The causes of stalls, in the order in which they are shown."
 _SECOND = 1_000_000
+_SIDES = ["one_way", "client_packets", "server_packets"]
 _STALLED, _FAILED = 1e12, 1e9
 "Scores that place streams that stalled before those that failed, and those before the others, which may be long."
 
@@ -117,7 +119,7 @@ class Summary:
         for name, values in (("bytes", both), ("lost_bytes", numbers(batch, "lost_bytes"))):
             self.totals[name] += int(np.nansum(values))
         self.totals["lossy"] += int((np.nan_to_num(numbers(batch, "lost_bytes")) > 0).sum())
-        self.totals["one_way"] += sum(one for one in batch["one_way"].to_pylist() if one)
+        self.totals["one_way"] += sum(map(unseen, batch.select(_SIDES).to_pylist()))
         self.totals["frames"] += int(np.nansum(numbers(batch, "frames")))
         for (protocol, content), places in grouped(batch, "protocol", "content"):
             # "encrypted (TLS; server name …)" has as many texts as there are servers
