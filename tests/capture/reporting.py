@@ -31,6 +31,7 @@ _DEFAULTS: dict[str, Any] = {
     "server": "10.0.0.9:7000",
     "closing": "fin",
     "closed_by": ">",
+    "announced_by": None,
     "one_way": False,
     "file": "a.pcapng",
     "ended": "complete",

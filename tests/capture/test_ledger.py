@@ -203,6 +203,37 @@ def test_the_connection_tells_who_ended_it(
     assert brief(found["connections"], "closing", "closed_by") == [(closing, closed_by)]
 
 
+HELLO = (rsio.ClientHello().encode(), rsio.ServerHello().encode())
+HEADERS = (
+    jmux.ClientConnectionHeader(initial_ration=1).encode(),
+    jmux.ServerConnectionHeader(initial_ration=2).encode(),
+)
+FAILED = (SETUP + asks(1, 4) + asks(3, 4), item(1) + wire.ErrorFrame(stream=1, code=0x201).encode(prefixed=True))
+
+
+@pytest.mark.parametrize(
+    ("begin", "last", "announced_by"),
+    [
+        (FAILED, (True, b""), None),
+        (FAILED, (True, wire.ErrorFrame(stream=0, code=0x101).encode(prefixed=True)), ">"),
+        (FAILED, (False, wire.ErrorFrame(stream=0, code=0x101).encode(prefixed=True)), "<"),
+        (HELLO, (True, rsio.Goodbye(reason="done").encode()), ">"),
+        (HEADERS, (False, jmux.Shutdown(detail=b"done").encode()), "<"),
+        (HEADERS, (True, jmux.ErrorMessage(detail=b"wrong").encode()), ">"),
+    ],
+)
+def test_the_side_that_announces_the_end_is_told(
+    begin: tuple[bytes, bytes], last: tuple[bool, bytes], announced_by: str | None
+) -> None:
+    """The other one may send the first FIN; an error of a stream announces nothing."""
+    talk = Talk()
+    file = [*talk.open(), *talk.send(True, begin[0]), *talk.send(False, begin[1])]
+    file += talk.send(*last) if last[1] else []
+    file += [talk.packet(client, len(talk.sent[client]), flags=FIN | ACK) for client in (False, True)]
+    found = tables(pcap(file))
+    assert brief(found["connections"], "closed_by", "announced_by") == [("<", announced_by)]
+
+
 def test_a_malformed_frame_is_a_violation() -> None:
     found = told((0, True, SETUP + bytes.fromhex("000006 00000001 1100")))
     assert brief(found["violations"], *WRONG) == [("R-7", ">", "REQUEST_RESPONSE", 1, "malformed")]

@@ -72,6 +72,7 @@ class BriefRows:
             "closed": timestamps(seen.last),
             "closing": taken(texts(_CLOSINGS), seen.reset.astype(np.int64)),
             "closed_by": taken(texts(_SIDES), closer),
+            "announced_by": taken(texts(_SIDES), np.array([ending.announced for ending in endings], np.int64)),
             "one_way": _truths(octets[:, 1] == 0),
             "client_bytes": numbers(octets[:, 0]),
             "server_bytes": numbers(octets[:, 1]),

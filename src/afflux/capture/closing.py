@@ -59,6 +59,7 @@ class ClosingRows:
             "opened": micros(connection.time),
             "closing": closing,
             "closed_by": None if seen is None or seen.closer < 0 else ">" if bool(seen.closer) is way else "<",
+            "announced_by": None if ending is None or ending.announced < 0 else "<>"[ending.announced],
             "one_way": (octets[0] > 0) is not (octets[1] > 0),
             "client_bytes": octets[1],
             "server_bytes": octets[0],

@@ -74,6 +74,8 @@ class Ending(NamedTuple):
     frames: int
     streams: int
     wrong: int
+    announced: int
+    "The side that announced it first: 0 the server, 1 the client; -1 for none."
     setup: dict[str, Any]
 
 
@@ -166,7 +168,7 @@ class Ledger:
         table = np.array(rows, np.int64).reshape(-1, 4)
         state = self._conns[table[:, 0]]
         found = self._closed(table, state[:, slots.COUNT].tolist(), names.CONNECTION if whole else names.OPEN)
-        counts = iter(state[:, [names.FRAMES, names.STREAMS, names.WRONG]].tolist())
+        counts = iter(state[:, [names.FRAMES, names.STREAMS, names.WRONG, names.ANNOUNCED]].tolist())
         endings = [None if one is None else _ending(next(counts), one.setup) for one in known]
         self._free += table[:, 0].tolist()
         return found, endings
@@ -254,8 +256,8 @@ def _traits(meanings: Meanings) -> int:
 
 
 def _ending(counts: list[int], setup: dict[str, Any]) -> Ending:
-    frames, streams, wrong = counts
-    return Ending(frames, streams, wrong, setup)
+    frames, streams, wrong, announced = counts
+    return Ending(frames, streams, wrong, announced - 1, setup)
 
 
 def _room(rows: int, width: int) -> Ints:

@@ -52,7 +52,9 @@ DARK: Final = 38
 "Its frames are not seen: OVER_DARK, the next one cannot be found; ABSENT, the capture has no packet of it."
 SEEN: Final = 40
 "What the column MISSED of the last frame has."
-CONN_WIDTH: Final = 41
+ANNOUNCED: Final = 41
+"The side that has announced its end first, plus 1; 0 for none."
+CONN_WIDTH: Final = 42
 
 NEVER: Final = -2
 OVER_DARK: Final = 1
@@ -118,6 +120,7 @@ A_RATION: Final = int(Act.RATION)
 A_ACCEPT: Final = int(Act.ACCEPT)
 A_ABORT: Final = int(Act.ABORT)
 A_PART: Final = int(Act.PART)
+A_LEAVE: Final = int(Act.LEAVE)
 A_SKIP: Final = -1
 "The frame could not be read."
 A_LOST: Final = -2

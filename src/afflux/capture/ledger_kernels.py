@@ -21,12 +21,14 @@ from afflux.capture.ledger_columns import (
     A_FIRST,
     A_GRANT,
     A_ITEM,
+    A_LEAVE,
     A_OPEN,
     A_OVER,
     A_PART,
     A_SERVER,
     A_SKIP,
     ACTS,
+    ANNOUNCED,
     B_DIRECTION,
     B_DONE,
     B_ENDED,
@@ -400,6 +402,8 @@ def apply(  # long: the passage of one frame, case by case
         if not conns[conn, BEGUN + side] or acts & (A_FIRST | A_CONNECTION | A_CLIENT | A_SERVER):
             concerns(conns, wrong, counts, frames, frame)
         stream, traits = frames[frame, STREAM_ID], conns[conn, TRAITS]
+        if acts & A_LEAVE or (acts & A_ERROR and stream == 0 and traits & IDS):
+            conns[conn, ANNOUNCED] = conns[conn, ANNOUNCED] or side + 1
         if acts & A_CONNECTION:
             if acts & A_OPEN and stream <= 0:
                 _push(ended, histories, counts, conns, frames, frame)

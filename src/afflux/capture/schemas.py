@@ -115,6 +115,12 @@ CONNECTIONS: Final = (
     Column("closed", "timestamp", "The time of its last packet."),
     Column("closing", "string", "`fin`, `rst`, `open` (the capture ends first) or `dropped` (too many connections)."),
     Column("closed_by", "string", "The side that sent the first FIN or RST: `>` client, `<` server; null for none."),
+    Column(
+        "announced_by",
+        "string",
+        "The side that first announced the end, with ERROR on stream 0 (RSocket, ReactiveSocket), Shutdown or Error "
+        "(Jmux), or goodbye (reactive-streams-io): `>` client, `<` server; null for none.",
+    ),
     Column("one_way", "boolean", "The capture has bytes of only one direction."),
     Column("client_bytes", "bigint", "Bytes of TCP data from the client, each counted once."),
     Column("server_bytes", "bigint", "Bytes of TCP data from the server, each counted once."),

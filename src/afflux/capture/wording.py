@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded", "unseen"]
 
+_SIDES: Final = {">": "client", "<": "server"}
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
     Broken.UNKNOWN: "{type} on stream {stream}, which was never opened",
@@ -74,12 +75,15 @@ def or_else(right: str | None, option: str) -> str | None:
     return hint if right is None else f"{right}; {hint}"
 
 
-def by_side(closing: str, closed_by: str | None) -> str:
-    """Return the words after ``closing`` that say who ended a connection, by the columns of ``connections``."""
-    if closed_by is None:
-        return ""
-    verb = " by" if closing in ("fin", "rst") else ", half closed by"
-    return f"{verb} the {'client' if closed_by == '>' else 'server'}"
+def by_side(row: Mapping[str, Any]) -> str:
+    """Return the words after ``closing`` that say who ended a connection, by a row of ``connections``. The side that
+    announced the end is named only if the other one closed first."""
+    closed_by, announced_by = row["closed_by"], row["announced_by"]
+    words = ""
+    if closed_by is not None:
+        verb = " by" if row["closing"] in ("fin", "rst") else ", half closed by"
+        words = f"{verb} the {_SIDES[closed_by]}"
+    return words if announced_by in (None, closed_by) else f"{words}, announced by the {_SIDES[announced_by]}"
 
 
 def unseen(row: Mapping[str, Any]) -> bool:

@@ -272,7 +272,7 @@ def _connections(summary: Summary) -> Iterator[str]:
         yield _fit(f"{row['conn']} {row['client']} > {row['server']} {row['content']}")
         lost = f", {_size(row['lost_bytes'])} lost" if row["lost_bytes"] else ""
         again = f", {_size(row['repeated_bytes'])} sent again" if row["repeated_bytes"] else ""
-        closing = row["closing"] + by_side(row["closing"], row["closed_by"])
+        closing = row["closing"] + by_side(row)
         when = f"{_clock(row['opened'])}{_span(row['opened'], row['closed'])}, {closing}"
         octets = f"> {_size(row['client_bytes'])}, < {_size(row['server_bytes'])}{lost}{again}"
         yield _fit(f"    {when}; {octets}; {_count(row['streams'], 'stream')}")

@@ -83,6 +83,8 @@ class Act(IntFlag):
     "With CANCEL: the sender has ended the stream, whichever side it is."
     PART = 2097152
     "Continues what its sender has begun with FOLLOWS, even without ITEM."
+    LEAVE = 4194304
+    "Announces the end of the connection."
 
 
 class Broken(IntEnum):

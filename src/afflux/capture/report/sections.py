@@ -386,7 +386,7 @@ class Sections:
         return [
             *(fill('<code class="end">{end}</code>', end=self._text(row[side])) for side in ("client", "server")),
             f"{content} (one direction)" if unseen(row) else content,
-            _CLOSINGS.get(row["closing"], "") + by_side(row["closing"], row["closed_by"]),
+            _CLOSINGS.get(row["closing"], "") + by_side(row),
             *(size(row["client_bytes"]), size(row["server_bytes"]), count(row["streams"]), count(row["violations"])),
             size(row["lost_bytes"]) if row["lost_bytes"] else None,
             self._clock(row["opened"]),

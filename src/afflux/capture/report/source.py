@@ -28,8 +28,8 @@ Source = str | Path | Callable[[frozenset[str]], Batches] | Batches
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "connections": (
         *("conn", "file", "protocol", "content", "client", "server", "opened", "closed", "closing", "closed_by"),
-        *("one_way", "client_bytes", "server_bytes", "client_packets", "server_packets", "lost_bytes", "frames"),
-        *("streams", "violations"),
+        *("announced_by", "one_way", "client_bytes", "server_bytes", "client_packets", "server_packets"),
+        *("lost_bytes", "frames", "streams", "violations"),
     ),
     "streams": (
         *("conn", "stream", "protocol", "kind", "requester", "route", "history", "first", "last", "items_in"),

@@ -22,7 +22,7 @@ MEANINGS: Final = Meanings(
     frames={
         "clientHello": Meaning("h", _HELLO | Act.CLIENT),
         "serverHello": Meaning("h", _HELLO | Act.SERVER),
-        "goodbye": Meaning("g", Act.CONNECTION),
+        "goodbye": Meaning("g", Act.CONNECTION | Act.LEAVE),
         "goodbyeAck": Meaning("g", Act.CONNECTION),
         "subscribe": Meaning("s", _SUBSCRIBES, StreamKind.SUBSCRIPTION),
         "request": Meaning("n", Act.GRANT | Act.ASKER),
