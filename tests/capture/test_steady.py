@@ -44,7 +44,7 @@ def test_what_many_connections_bring_is_what_the_decoder_finds(seed: int, chunk:
     noise = random.Random(seed)
     limits = Limits.tiny(capture_flows=noise.randint(2, 5), capture_bytes=noise.choice([900, 0x10_0000]))
     expected, batches = both(turns(noise, 5, 12), payload=True, chunk=chunk, limits=limits if small else None)
-    assert records(batches) == expected and len(expected) > 5
+    assert records(batches) == expected and (small or len(expected) > 5)
 
 
 @pytest.mark.parametrize("chunk", [500, 0x8_0000])

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded", "unseen"]
 
-_SIDES: Final = {">": "client", "<": "server"}
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
     Broken.UNKNOWN: "{type} on stream {stream}, which was never opened",
@@ -82,8 +81,12 @@ def by_side(row: Mapping[str, Any]) -> str:
     words = ""
     if closed_by is not None:
         verb = " by" if row["closing"] in ("fin", "rst") else ", half closed by"
-        words = f"{verb} the {_SIDES[closed_by]}"
-    return words if announced_by in (None, closed_by) else f"{words}, announced by the {_SIDES[announced_by]}"
+        words = f"{verb} the {_side(closed_by)}"
+    return words if announced_by in (None, closed_by) else f"{words}, announced by the {_side(announced_by)}"
+
+
+def _side(sign: str) -> str:
+    return "client" if sign == ">" else "server"
 
 
 def unseen(row: Mapping[str, Any]) -> bool:
