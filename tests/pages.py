@@ -185,5 +185,5 @@ def _stop(process: Process | subprocess.Popen[str]) -> None:
 
 
 def blurred(text: str) -> str:
-    """Return a text with ``#`` for each number and bar."""
-    return re.sub(r"[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█][ ▁▂▃▄▅▆▇█]*|\d+(?:[.,]\d+)*", "#", text)
+    """Return a text with ``#`` for each number and bar. Spaces before a number that begins a line align it."""
+    return re.sub(r"(?m)[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█][ ▁▂▃▄▅▆▇█]*|(?:^ +)?\d+(?:[.,]\d+)*", "#", text)
