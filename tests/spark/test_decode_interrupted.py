@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -74,10 +74,23 @@ def left(folder: Path) -> tuple[set[str], set[str]]:
 
 def ended(folder: Path) -> None:
     """Wait until no process of the run is left."""
-    end = time.monotonic() + PATIENCE
     while found := living(str(folder)):
-        assert time.monotonic() < end, found
-        time.sleep(0.05)
+        for pid, words in found.items():
+            try:
+                end = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            try:
+                assert select.select([end], [], [], PATIENCE)[0], words
+            finally:
+                os.close(end)
+
+
+def until(run: subprocess.Popen[str], seen: Callable[[], object]) -> None:
+    """Wait until a run, which goes on, has done something: look after each moment in which it does not end."""
+    while not seen():
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.wait(0.01)
 
 
 @pytest.fixture
@@ -92,9 +105,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_middle_without_spark(number: signal.Signals, folder: Path) -> None:
     with decoding(folder, "--master", "none") as run:
-        while not list(folder.glob(".tables.tmp-*/attempt-*/frames/*.parquet")):
-            assert run.poll() is None
-            time.sleep(0.01)
+        until(run, lambda: list(folder.glob(".tables.tmp-*/attempt-*/frames/*.parquet")))
         run.send_signal(number)
         out, errors = run.communicate(timeout=PATIENCE)
     assert (run.returncode, out, errors) == (130, "", "")
@@ -109,9 +120,7 @@ def test_a_signal_to_all_processes_and_a_jvm_that_dies(folder: Path) -> None:
     small = ("--master", "local[2]", "--tables", "connections")
     with decoding(folder, *small) as run:
         wait(run, "Spark ")
-        while not list((folder / "captures").glob("*.afflux-index/.tmp-*")):
-            assert run.poll() is None
-            time.sleep(0.01)
+        until(run, lambda: list((folder / "captures").glob("*.afflux-index/.tmp-*")))
         os.killpg(run.pid, signal.SIGTERM)
         out, errors = run.communicate(timeout=PATIENCE)
         ended(folder)

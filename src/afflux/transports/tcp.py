@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import select
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,6 @@ __all__ = [
 ]
 
 _Found = tuple[Any, ...]
-_NO_ADDRESS = "the host has no address"
 _BACKLOG = 4096
 "Connections that may wait in the system's queue, if the system allows that number."
 _ACCEPTS_PER_TURN = 64
@@ -166,21 +166,27 @@ def dialed(address: Address, timeout: float) -> socket.socket:
 
 def _dialed(found: Sequence[_Found], until: float) -> socket.socket:
     """Connect to the first of some addresses that answers before the time ``until``. Raises the last error."""
-    failure = OSError(_NO_ADDRESS)
+    failed = [OSError("the host has no address")]
     for family, kind, protocol, _, target in found:
         sock = socket.socket(family, kind, protocol)
-        try:
+        with _attempt(sock, failed):
             sock.settimeout(max(0.001, until - monotonic()))
             sock.connect(target)
-        except OSError as error:
-            failure = error
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
-        else:
             return sock
-    raise failure
+    raise failed[-1]
+
+
+@contextmanager
+def _attempt(sock: socket.socket, failed: list[OSError]) -> Iterator[None]:
+    """Close a socket that does not connect. Errors of the system are added to ``failed``: the next address is tried."""
+    try:
+        yield
+    except OSError as error:
+        failed.append(error)
+        sock.close()
+    except BaseException:
+        sock.close()
+        raise
 
 
 def _steady(sock: socket.socket, *, listening: bool = False) -> None:
@@ -221,22 +227,15 @@ class SocketLink(socket.socket):
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, found: Sequence[_Found]) -> socket.socket:
-    failure = OSError(_NO_ADDRESS)
+    failed = [OSError("the host has no address")]
     for family, kind, protocol, _, target in found:
         sock = socket.socket(family, kind, protocol)
-        try:
+        with _attempt(sock, failed):
             sock.setblocking(False)
             await loop.sock_connect(sock, target)
             _steady(sock)
-        except OSError as error:
-            failure = error
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
-        else:
             return sock
-    raise failure
+    raise failed[-1]
 
 
 def _bind(

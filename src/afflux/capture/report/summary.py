@@ -119,7 +119,7 @@ class Summary:
         for name, values in (("bytes", both), ("lost_bytes", numbers(batch, "lost_bytes"))):
             self.totals[name] += int(np.nansum(values))
         self.totals["lossy"] += int((np.nan_to_num(numbers(batch, "lost_bytes")) > 0).sum())
-        self.totals["one_way"] += sum(map(unseen, batch.select(_SIDES).to_pylist()))
+        self.totals["one_way"] += sum(map(unseen, batch.select(_SIDES).filter(batch["one_way"]).to_pylist()))
         self.totals["frames"] += int(np.nansum(numbers(batch, "frames")))
         for (protocol, content), places in grouped(batch, "protocol", "content"):
             # "encrypted (TLS; server name …)" has as many texts as there are servers
