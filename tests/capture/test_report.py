@@ -74,6 +74,7 @@ def test_the_page_begins_with_who_stopped_which_stream(tmp_path: Path) -> None:
     assert order[:6] == ["stalls", "causes", "credit", "traffic", "latencies", "violations"]
     assert "too-many-items state" in page.text
     assert "at most 8 items" in page.text
+    assert "5 10.0.0.7:51000 stream prices.EUR" in page.text  # the table of streams
     assert "echo (request) 3 20.0 ms 200 ms 200 ms 200 ms 200 ms" in page.text
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from afflux.core.dissect import line
 from afflux.protocols.rsocket import frames as wire
+from tests.capture.test_decoding import ANSWER, ASK, message
 from tests.capture.tlspeers import TlsTalk
 from tests.capture.writing import Packet, Talk, block, option, pcap, pcapng, section
 from tests.cli.running import afflux, here
@@ -70,6 +71,15 @@ def test_the_copy_that_counts(path: Path, words: tuple[str, ...], shown: str) ->
     conn = found[0]["conn"]
     text = f"{conn} 10.0.0.2:7000 > 10.0.0.1:40000 repeated with another content: 4 bytes from byte {at + 9}"
     assert f"afflux: {text}" in errors and "afflux: segments that contradict earlier ones: 1" in errors
+
+
+def test_a_websocket_is_named(path: Path) -> None:
+    talk = Talk()
+    packets = talk.open() + talk.send(True, ASK % b"") + talk.send(False, ANSWER % b"")
+    packets += talk.send(True, message(wire.Setup().encode(), masked=True))
+    path.write_bytes(pcap([*packets, *talk.close()]))
+    (made,), errors = read(str(path))
+    assert errors.startswith(f"afflux: {made['conn']} 10.0.0.1:40000 > 10.0.0.2:7000 rsocket in WebSocket\n")
 
 
 def test_tls_needs_its_key_log(path: Path, tmp_path: Path) -> None:

@@ -117,3 +117,12 @@ async def test_items_have_a_largest_size(peer: afflux.Peer) -> None:
 
 def test_its_streams_replay() -> None:
     assert getattr(Responder().stream, "replays", False) is True
+
+
+async def test_a_key_that_is_unknown_is_named(peer: afflux.Peer) -> None:
+    with pytest.raises(afflux.Invalid, match="no key 'sise' here; the keys are count, size, delay_ms"):
+        await data_of(peer.stream(b'{"count": 1, "sise": 4}'))
+    with pytest.raises(afflux.Invalid, match="no key 'size' here; the keys are count, rate, since"):
+        await data_of(peer.stream(b'{"count": 1, "size": 4}', route="flights"))
+    with pytest.raises(afflux.Invalid, match="no key '' here; the keys are ms"):
+        await peer.request(b'{"ms": 1, "": 2}', route="slow")

@@ -46,8 +46,9 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path) -> None:
         [*command, *executors], env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
     ) as driver:
         assert driver.stderr is not None
+        assert driver.stderr.readline().endswith("starting Spark on local-cluster[2,1,1024]\n")
         for line in driver.stderr:
-            if "captures," in line:  # the plan is made, and the tasks begin
+            if "1 capture, " in line:  # the plan is made, and the tasks begin
                 break
         os.killpg(driver.pid, signal.SIGKILL)
     assert sorted(out.rglob("*")) == before

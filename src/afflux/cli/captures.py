@@ -176,13 +176,16 @@ def check_whole(decoder: Decoder, name: str) -> None:
 
 def _opened(decoder: Decoder, shown: int) -> int:
     """Name the connections that were recognized; return how many were named so far."""
+    from afflux.capture.settings import Content
+
     for found in decoder.opened():
         if shown < _SHOWN and found.protocol is not None:
             names, connection = decoder.capture.names, found.connection
             low, high = names.text(connection.low), names.text(connection.high)
             client, server = (low, high) if found.client else (high, low)
+            socket = " in WebSocket" if found.content is Content.WEBSOCKET else ""
             within = f" in {found.security}" if found.security is not None else ""
-            tell(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{within}")
+            tell(f"afflux: {connection.id} {client} > {server} {found.protocol.name}{socket}{within}")
         shown += 1
     return shown
 

@@ -34,6 +34,8 @@ MAX_SIZE = 0x100_0000
 MAX_MS = 3_600_000
 "Maximum delay: an hour."
 
+_NUMBERED = ("count", "size", "delay_ms")
+"The keys of a request for numbered items."
 _COUNT = re.compile(rb"count:(\d{1,19}):(\d{1,19})")
 "Name of a publisher."
 
@@ -63,7 +65,7 @@ class Responder:
             case "fail":
                 raise ApplicationError(message=payload.text)
             case "slow":
-                await asyncio.sleep(_number(_object(payload, '{"ms": 100}'), "ms", MAX_MS) / 1000)
+                await asyncio.sleep(_number(_object(payload, ("ms",), '{"ms": 100}'), "ms", MAX_MS) / 1000)
             case "stats":
                 return Payload(json.dumps(self.counts).encode())
             case route if route == LIST_ROUTES:
@@ -155,7 +157,7 @@ async def numbered(payload: Payload) -> AsyncIterator[list[bytes]]:
 async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
     """Yield flights for ``{"count": n, "rate": r, "since": t}``: the first n (default: all), r per second (default:
     unlimited) from t on (default: now). Those that were due before are sent immediately."""
-    asked = _object(payload) if payload.data else {}
+    asked = _object(payload, ("count", "rate", "since"), '{"count": 1000, "rate": 100}') if payload.data else {}
     count = _number(asked, "count", 1 << 62, flights.TOTAL)
     rate = _number(asked, "rate", 10_000_000, 0)
     loop = asyncio.get_running_loop()
@@ -194,7 +196,10 @@ def _route(payload: Payload) -> str | None:
         return None
 
 
-def _object(payload: Payload, like: str = '{"count": 10, "size": 16}, or count:10:16') -> dict[str, Any]:
+def _object(
+    payload: Payload, known: tuple[str, ...] = _NUMBERED, like: str = '{"count": 10, "size": 16}, or count:10:16'
+) -> dict[str, Any]:
+    """Return the JSON object of a request. Raises Invalid for anything else, and for a key that is not known."""
     if name := _COUNT.fullmatch(payload.data):
         return {"count": int(name[1]), "size": int(name[2])}
     try:
@@ -203,6 +208,9 @@ def _object(payload: Payload, like: str = '{"count": 10, "size": 16}, or count:1
         asked = None
     if not isinstance(asked, dict):
         raise Invalid(f"the data must be a JSON object, such as {like}")
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise Invalid(f"there is no key {unknown[0][:64]!r} here; the keys are {', '.join(known)}")
     return asked
 
 

@@ -155,7 +155,7 @@ def decode(
 
     with opened(out, decoding) as output:
         units = units_of(files, decoding.limits, run=index, index_dir=index_dir)
-        report(f"{len(files.plain) + len(files.compressed)} captures, {len(units)} tasks")
+        report(f"{_several(len(files.plain) + len(files.compressed), 'capture')}, {_several(len(units), 'task')}")
         work = partial(write_unit, str(output.made), decoding, tuple(partition_by))
         attempts = jobs.run("decode", work, sorted(units, key=_size, reverse=True))
         with named_if_full(out):
@@ -163,6 +163,10 @@ def decode(
     for text in output.warnings:
         report(f"warning: {text}")
     return output.rows
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _size(unit: Unit) -> int:

@@ -83,6 +83,7 @@ def _with_spark(asked: Asked, files: CaptureFiles, decoding: Decoding, report: C
     from afflux.spark.capturejob import decode
     from afflux.spark.leaving import session_of
 
+    report(f"starting Spark on {asked.master}")
     with session_of("afflux spark decode", asked.master, _AGAIN, **asked.conf) as session:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would only cancel the job
         report(f"Spark {session.version} on {asked.master}: {', '.join(asked.paths)} into {asked.out}")

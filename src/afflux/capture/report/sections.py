@@ -326,8 +326,8 @@ class Sections:
         made = table(
             "Streams that stalled most, then those that failed",
             [
-                *(("Stream", NUMBER), "Kind", "Route", "History", ("Items in, out", NUMBER)),
-                *(("Stalled", NUMBER), "Ended", ("Lasted", NUMBER)),
+                *(("Stream", NUMBER), "Client", "Kind", "Route", "History", ("Items in, out", NUMBER)),
+                *(("Stalled", NUMBER), "Ended", ("First to last frame", NUMBER)),
             ],
             (self._worst(row) for row in summary.worst.rows),
         )
@@ -342,8 +342,10 @@ class Sections:
         stalled = f"{seconds(row['stalled_s'])} in {count(row['stalls'])}" if row["stalls"] else None
         code = "" if row["code"] is None else f" 0x{row['code'] & 0xFFFFFFFF:03X}"
         history = row["history"] if row["history"] is None else clean(row["history"], 40)
+        client = self._end(row, "client")
         return [
             self._stream(row),
+            None if client is None else fill('<code class="end">{end}</code>', end=client),
             row["kind"],
             self._code(row["route"]),
             self._code(history),
