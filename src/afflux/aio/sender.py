@@ -2,7 +2,7 @@
 
 1. An item is sent only when the peer has granted it and there is room. A producer runs one item beyond that, to detect
    its end: completing needs no credit. It yields to the loop after ``loop_frames`` items or ``loop_bytes``, even if it
-   never waits itself.
+   never waits itself; while it is alone, after four times ``loop_bytes``.
 2. Items that a producer has produced in one turn of the loop are sent at the end of that turn.
 """
 
@@ -25,6 +25,8 @@ Source = AsyncIterable[Any] | Iterable[Any]
 
 _ASYNC = AsyncGeneratorType, AsyncIterable
 "Kinds of sources with asynchronous items; the usual one first, which is found fastest."
+_ALONE = 4
+"Shares of ``loop_bytes`` that a producer may use in a turn while no other is at work."
 
 
 class Over(Exception):  # noqa: N818 -- leaves the producer, never seen outside
@@ -378,10 +380,11 @@ class Sender:
     def _claim(self, free: int) -> None:
         """Claim a share of the ``free`` room for this turn, at least one item. Small items are not counted by bytes:
         the quota is at most the number that fits. With many producers each gets a large share in its turn instead of a
-        small one in every turn, so that 256 items share the cost of waking one."""
+        small one in every turn, so that 256 items share the cost of waking one. A producer that is alone gets several
+        shares: otherwise each item of 64 KiB would cost a turn."""
         room = self._room
-        share = max(0, min(free, room.loop_bytes))
-        self._quota = min(self._quota, max(1, share // self._small))
+        share = max(0, min(free, room.loop_bytes if room.producing > 1 else _ALONE * room.loop_bytes))
+        self._quota = min(self._quota, room.loop_frames, max(1, share // self._small))
         self._bytes = max(1, share)
         self._promised = share
         self._turn = room.turn
