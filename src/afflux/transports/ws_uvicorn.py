@@ -17,7 +17,6 @@ import sys
 from typing import Any
 
 from afflux.core.framing import LengthPrefix
-from afflux.transports.ws_frames import binary, unmasked
 
 __all__ = ["Writer", "writer_for"]
 
@@ -27,13 +26,18 @@ _MODULE = "uvicorn.protocols.websockets.websockets_sansio_impl"
 class Writer:
     """Writes to one WebSocket."""
 
-    __slots__ = ("_framing", "_library", "_open", "_server", "_transport")
+    __slots__ = ("_binary", "_framing", "_library", "_open", "_server", "_transport", "_unmasked")
 
-    def __init__(self, server: Any, open_state: object, framing: LengthPrefix | None) -> None:
+    def __init__(self, server: Any, framing: LengthPrefix | None) -> None:
+        # Imported here, because an ASGI application runs without the library as well.
+        from websockets.protocol import State
+
+        from afflux.transports.ws_frames import binary, unmasked
+
+        self._binary, self._unmasked, self._open = binary, unmasked, State.OPEN
         self._server = server
         self._library = server.conn
         self._transport: asyncio.WriteTransport = server.transport
-        self._open = open_state
         self._framing = framing
 
     def write(self, data: bytes) -> bool:
@@ -46,9 +50,9 @@ class Writer:
             return False
         pieces = library.data_to_send()
         if framing is None:
-            pieces += binary([memoryview(data)], masked=False)
+            pieces += self._binary([memoryview(data)], masked=False)
         else:
-            pieces += unmasked(data, framing.width, framing.own)[0]
+            pieces += self._unmasked(data, framing.width, framing.own)[0]
         self._transport.write(b"".join(pieces))
         return True
 
@@ -64,15 +68,9 @@ def writer_for(send: object, framing: LengthPrefix | None) -> Writer | None:
     if kind is None or type(server) is not kind or getattr(send, "__func__", None) is not method:
         return None
     try:
-        return Writer(server, _open_state(), framing) if _fits(server) else None
+        return Writer(server, framing) if _fits(server) else None
     except (AttributeError, ImportError):
         return None
-
-
-def _open_state() -> object:
-    from websockets.protocol import State
-
-    return State.OPEN
 
 
 def _fits(server: Any) -> bool:
