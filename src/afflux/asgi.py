@@ -9,7 +9,8 @@ Notes:
 
 1. The ASGI server handles TLS, the HTTP request and its limits, and the fragments of messages. Set its
    ``ws_max_size=`` (uvicorn), because it buffers a message before afflux can refuse it.
-2. Back-pressure is preserved: messages are received only when afflux accepts input, and ``send`` is awaited.
+2. Back-pressure is preserved: messages are received only when afflux accepts input, and ``send`` is awaited. Under
+   Uvicorn, with no middleware around ``send``, many messages are written in one step (transports/ws_uvicorn.py).
 3. Limits count the clients of all WebSockets of an application together.
 """
 
@@ -43,12 +44,14 @@ from afflux.transports.ws_rules import (
     limited,
     text_message,
 )
+from afflux.transports.ws_uvicorn import writer_for
 
 if TYPE_CHECKING:
     from afflux.aio.verbs import Extension
     from afflux.core.entry import ProtocolEntry
     from afflux.protocols.rsocket.lease import LeasePolicy
     from afflux.transports.reading import Receiver
+    from afflux.transports.ws_uvicorn import Writer
 
 __all__ = ["App", "app"]
 
@@ -223,7 +226,10 @@ class _Bridge(BufferedTransport):
         self._finishing = False
         "True when no more frames are queued: the close follows them."
         # outbound
+        self._writer = writer_for(send, entry.framing)
+        "Writes frames together, if the ASGI server is known; None if each message needs a ``send``."
         self._frames: deque[bytes] = deque()
+        "Messages; with a writer, whole frames of the engine."
         self._outbound = asyncio.Event()
         # inbound
         self._messages: list[bytes] = []
@@ -258,11 +264,18 @@ class _Bridge(BufferedTransport):
         """Queue whole frames."""
         if self._finishing:
             return
-        frames = [bytes(data)] if self._framing is None else list(map(bytes, self._framing.split(bytes(data))))
+        data, writer = bytes(data), self._writer
+        if writer is not None and not self._frames and writer.write(data):
+            return
+        frames = [data] if writer is not None else self._split(data)
         self._frames.extend(frames)
         self.unsent += sum(map(len, frames))
         self._outbound.set()
         self.check_full()
+
+    def _split(self, data: bytes) -> list[bytes]:
+        """Return the messages for whole frames."""
+        return [data] if self._framing is None else list(map(bytes, self._framing.split(data)))
 
     def pause_reading(self) -> None:
         """Pause receiving."""
@@ -305,12 +318,31 @@ class _Bridge(BufferedTransport):
                     return
                 self._outbound.clear()
                 await self._outbound.wait()
+            if self._writer is not None:
+                await self._write_together(self._writer)
+                continue
             frame = self._frames.popleft()
             await self._send({"type": "websocket.send", "bytes": frame})
             self.unsent -= len(frame)
             self.check_full()
             if count % self._limits.loop_frames == 0:
                 await asyncio.sleep(0)
+
+    async def _write_together(self, writer: Writer) -> None:
+        """Write the first of the queue when the socket has room. It stays there until then, so that ``write`` does not
+        overtake it."""
+        await writer.room()
+        if not self._frames:  # dropped meanwhile
+            return
+        frames = self._frames[0]
+        if not writer.write(frames):  # the WebSocket is over: the ASGI server raises its error
+            for message in self._split(frames):
+                await self._send({"type": "websocket.send", "bytes": message})
+        if self._frames:
+            self._frames.popleft()
+            self.unsent -= len(frames)
+            self.check_full()
+        await asyncio.sleep(0)
 
     def _drop(self) -> None:
         self._frames.clear()

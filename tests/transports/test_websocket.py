@@ -133,6 +133,47 @@ async def test_our_client_speaks_to_the_library() -> None:
     assert said[3] == 1000
 
 
+MIXED = (
+    [64] * 20 + [119, 120, 121, 0, 0] + [1017, 1018, 1019] + [1024] * 9 + [65_529, 65_530, 70_000] + [7] * 300 + [8, 7]
+)
+"Of items: runs of one size, and both sides of each width of a length."
+
+
+class Sizes:
+    async def stream(self, payload: Payload) -> AsyncIterator[list[bytes]]:
+        yield [bytes((number % 251,)) * size for number, size in enumerate(MIXED)]
+
+
+async def test_messages_of_one_size_and_of_many() -> None:
+    expected = [bytes((number % 251,)) * size for number, size in enumerate(MIXED)]
+    async with afflux.serve(WS, Sizes()) as server:
+        async with raw(server.uri) as client:
+            await client.send(SETUP)
+            await client.send(frames.RequestStream(stream=1, initial_n=1000, data=b"").encode())
+            items = [frames.decode(await client.recv()) for _ in MIXED]
+            assert [item.data for item in items if isinstance(item, frames.PayloadFrame)] == expected
+        async with afflux.connect(server.uri) as peer:
+            assert [item.data async for item in peer.stream(b"", credit=1000)] == expected
+
+
+async def test_our_client_reads_messages_of_one_size_and_of_many() -> None:
+    expected = [bytes((number % 251,)) * size for number, size in enumerate(MIXED)]
+
+    async def talk(peer: ServerConnection) -> None:
+        await peer.recv()
+        await peer.recv()
+        for number, item in enumerate(expected):
+            if number % 7 == 0:
+                await peer.ping()
+            parts = [frames.PayloadFrame(stream=1, next=True, data=item).encode()]
+            await peer.send([parts[0][:3], parts[0][3:]] if number % 5 == 0 else parts[0])
+        await peer.send(frames.PayloadFrame(stream=1, complete=True, data=b"").encode())
+        await peer.wait_closed()
+
+    async with library(talk) as uri, afflux.connect(uri) as peer:
+        assert [item.data async for item in peer.stream(b"", credit=1000)] == expected
+
+
 @asynccontextmanager
 async def library(
     talk: Callable[[ServerConnection], Awaitable[None]], subprotocol: str | None = "rsocket", **more: Any

@@ -5,8 +5,9 @@ handles all other frames.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from secrets import token_bytes
-from struct import Struct
+from struct import Struct, iter_unpack
 from typing import Final
 
 try:
@@ -14,7 +15,7 @@ try:
 except ImportError:
     from websockets.utils import apply_mask  # type: ignore[assignment,unused-ignore]
 
-__all__ = ["BINARY", "MASKED", "apply_mask", "binary", "header"]
+__all__ = ["BINARY", "MASKED", "apply_mask", "binary", "header", "lengths", "unmasked", "whole"]
 
 BINARY: Final = 0x82
 "First byte of a binary message in one frame: FIN, no reserved bit, opcode 2."
@@ -24,6 +25,11 @@ MASKED: Final = 0x80
 _pack = Struct(">BBH").pack
 _SHORT: Final = [bytes((BINARY, size)) for size in range(126)]
 _SHORT_MASKED: Final = [bytes((BINARY, MASKED | size)) for size in range(126)]
+_TABLE: Final = 1024
+"Sizes below it have their headers and lengths in tables."
+_HEADS: Final = _SHORT + [_pack(BINARY, 126, size) for size in range(126, _TABLE)]
+_RUN: Final = 8
+"Frames of one size that are handled together."
 
 
 def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memoryview]:
@@ -44,6 +50,94 @@ def binary(messages: Iterable[memoryview], *, masked: bool) -> list[bytes | memo
         pieces.append(key)
         pieces.append(apply_mask(message, key))
     return pieces
+
+
+def unmasked(data: bytes, width: int, own: int) -> tuple[list[bytes], int]:
+    """Return the pieces of the frames in ``data``, each in one message, and where an incomplete frame begins. An
+    engine's frame begins with its length, ``width`` bytes that include ``own``."""
+    pieces: list[bytes] = []
+    append, table, number = pieces.append, _HEADS, int.from_bytes
+    at, end = 0, len(data)
+    if end > width:
+        size = number(data[:width], "big") - own
+        count = _equal(data, 0, width, width + size)
+        if count >= _RUN:
+            at = count * (width + size)
+            _together(data[:at], width, size, table[size] if size < _TABLE else _long(size, 0), pieces)
+    while end - at >= width:
+        start = at + width
+        if width == 3:
+            size = (data[at] << 16 | data[at + 1] << 8 | data[at + 2]) - own
+        else:
+            size = number(data[at:start], "big") - own
+        if start + size > end:
+            break
+        append(table[size] if size < _TABLE else _long(size, 0))
+        at = start + size
+        append(data[start:at])
+    return pieces, at
+
+
+@cache
+def lengths(width: int, own: int) -> list[bytes]:
+    """Return the length fields of an engine's frames of 0, 1, ... bytes, for ``whole``."""
+    return [(size + own).to_bytes(width, "big") for size in range(min(_TABLE, (1 << 8 * width) - own))]
+
+
+def whole(data: bytes, at: int, room: int, masked: int, width: int, own: int, found: list[bytes]) -> int:
+    """Append the binary messages at ``at`` to ``found``, as frames of an engine. Return where something else begins: a
+    frame that is incomplete, longer than ``room``, not a whole binary message, or not ``masked`` as it must be."""
+    end, append, table = len(data), found.append, lengths(width, own)
+    if not masked:
+        at = _first_run(data, at, room, width, own, found)
+    extra = 4 if masked else 0
+    while end - at >= 4 and data[at] == BINARY:
+        size = data[at + 1] ^ masked
+        start = at + 2 + extra
+        if size == 126:
+            start, size = start + 2, data[at + 2] << 8 | data[at + 3]
+        elif size > 126:  # a long one, or one that is not masked as it must be
+            break
+        stop = start + size
+        if stop > end or size > room:
+            break
+        append(table[size] if size < _TABLE else (size + own).to_bytes(width, "big"))
+        append(apply_mask(data[start:stop], data[start - 4 : start]) if masked else data[start:stop])
+        at = stop
+    return at
+
+
+def _first_run(data: bytes, at: int, room: int, width: int, own: int, found: list[bytes]) -> int:
+    """Append the messages at ``at`` if several have one size; return where they end."""
+    if len(data) - at < 4 or data[at] != BINARY:
+        return at
+    start, size = header(data, at)
+    head = start - at
+    if size > room:
+        return at
+    count = _equal(data, at, head, head + size)
+    if count < _RUN:
+        return at
+    stop = at + count * (head + size)
+    _together(data[at:stop], head, size, (size + own).to_bytes(width, "big"), found)
+    return stop
+
+
+def _equal(data: bytes, at: int, head: int, stride: int) -> int:
+    """Return how many frames of ``stride`` bytes at ``at`` follow each other with equal headers of ``head`` bytes."""
+    count = (len(data) - at) // stride
+    for byte in range(at, at + head):
+        if count < _RUN:
+            break
+        column = data[byte : at + count * stride : stride]
+        count -= len(column.lstrip(column[:1]))
+    return count
+
+
+def _together(frames: bytes, head: int, size: int, new: bytes, pieces: list[bytes]) -> None:
+    """Append frames of one size with ``new`` headers instead of their old ones of ``head`` bytes."""
+    pieces.append(new)
+    pieces.append(new.join([message for (message,) in iter_unpack(f"{head}x{size}s", frames)]))
 
 
 def _long(size: int, mask: int) -> bytes:

@@ -27,7 +27,7 @@ from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
-from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, binary, header
+from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, binary, header, unmasked, whole
 from afflux.transports.ws_rules import (
     MESSAGE_TOO_BIG,
     NORMAL,
@@ -84,9 +84,20 @@ class Wire:
     def send(self, data: bytes) -> None:
         """Queue an engine's bytes. Before the handshake and after a close they are dropped."""
         if self._library.state is OPEN and data:
-            messages = [memoryview(data)] if self._framing is None else self._messages(self._framing, data)
             self._ready += self._library.data_to_send()
-            self._ready += binary(messages, masked=self._masks)
+            self._ready += self._pieces(data)
+
+    def _pieces(self, data: bytes) -> list[bytes] | list[bytes | memoryview]:
+        framing = self._framing
+        if framing is None or self._masks:
+            messages = [memoryview(data)] if framing is None else self._messages(framing, data)
+            return binary(messages, masked=self._masks)
+        if self._part:
+            data, self._part = self._part + data, b""
+        pieces, rest = unmasked(data, framing.width, framing.own)
+        if rest < len(data):
+            self._part = data[rest:]
+        return pieces
 
     def _messages(self, framing: LengthPrefix, data: bytes) -> list[memoryview]:
         """Cut ``data`` into frames. Engines return whole ones; an incomplete one waits for its rest."""
@@ -185,6 +196,10 @@ class Wire:
         masked = 0 if self._masks else MASKED
         at, end, room = 0, len(data), self._room()
         while end - at >= 2 and not self.over and not self.stopped:
+            if width and self._message is None and not self.first:
+                at = whole(data, at, room, masked, width, own, found)
+                if end - at < 2:
+                    continue
             second = data[at + 1]
             start, size = at + (6 if second & MASKED else 2), second & 0x7F
             if size == 126 and end - at >= 4:
