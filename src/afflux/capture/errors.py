@@ -22,7 +22,7 @@ class Problem:
     """Why reading ended before the end of the file. All packets before it have been read."""
 
     word: str
-    "``truncated``, ``bad-record``, ``too-many-interfaces`` or ``bomb``."
+    "``truncated``, ``bad-record``, ``too-many-interfaces``, ``bomb`` or ``shrunk``."
     offset: int
     "Where, in bytes of the decompressed file."
     text: str

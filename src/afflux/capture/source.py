@@ -6,6 +6,8 @@ decompressor is bounded by ``capture_ratio`` times its input.
 
 from __future__ import annotations
 
+import os
+import stat
 import zlib
 from collections.abc import Callable
 from pathlib import PurePath
@@ -15,10 +17,12 @@ from afflux.capture.errors import CaptureError, Damaged
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import Limits, reached
 
-__all__ = ["CHUNK", "Reader", "Source", "compression", "named_as_capture", "no_capture"]
+__all__ = ["CHUNK", "SHRUNK", "Reader", "Source", "compression", "named_as_capture", "no_capture"]
 
 CHUNK = 0x8_0000
 "Bytes of one read."
+SHRUNK = "shrunk"
+"The word of a Problem: the file has become shorter while it was read."
 _SLACK = 0x10_0000
 "Output that is allowed before ``capture_ratio`` counts, in bytes: a small file may begin with zeros."
 _PIECE = 0x1_0000
@@ -84,7 +88,7 @@ class Source:
         """Return ``size`` bytes; fewer only at the end of the file, or before damage.
 
         Raises:
-            Damaged: the compressed data is cut off or wrong, or expands too much.
+            Damaged: the compressed data is cut off or wrong, or expands too much, or the file has become shorter.
         """
         if self._damaged is not None:
             raise self._damaged
@@ -106,10 +110,14 @@ class Source:
 
     def _read(self, size: int) -> bytes:
         if not self.compressed:
-            return self._input.read(size)
+            data = self._input.read(size)
+            if not data:
+                self._check_length()
+            return data
         try:
             data = self._reader.read(min(size, _PIECE))
         except (zlib.error, EOFError, OSError) as error:
+            self._check_length()
             word = "truncated" if isinstance(error, EOFError) else "bad-record"
             raise Damaged(word, self._made, f"the compressed data cannot be read: {error}") from None
         self._made += len(data)
@@ -118,6 +126,14 @@ class Source:
             text = "if it is no attack but repeats itself, decompress it first"
             raise Damaged("bomb", self._made, f"{reached(self._limits, 'capture_ratio')}; {text}")
         return data
+
+    def _check_length(self) -> None:
+        """Raise Damaged if the file has become shorter since reading began."""
+        begun, now = self._input.length, self._input.current_length()
+        if begun is not None and now is not None and now < begun:
+            at = self._made if self.compressed else self._input.count
+            text = f"the file had {begun:,} bytes when reading began, and has become shorter: {now:,} bytes"
+            raise Damaged(SHRUNK, at, text)
 
     def _decompressor(self) -> Reader:
         name = compression(self._input.peek(_LONGEST))
@@ -132,6 +148,16 @@ class _Counted:
         self._first = b""
         self.count = 0
         self.closed = False
+        self.length = self.current_length()
+        "Bytes of the file when reading began; None for a pipe."
+
+    def current_length(self) -> int | None:
+        """Return the bytes of the file; None for what is not a regular file."""
+        try:
+            state = os.fstat(self._file.fileno())  # type: ignore[union-attr]  # a Reader may have none
+        except (AttributeError, OSError, ValueError):
+            return None
+        return state.st_size if stat.S_ISREG(state.st_mode) else None
 
     def peek(self, size: int) -> bytes:
         """Return the first bytes of the file."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from afflux.capture.ahead import KeyLogs, ahead
 from afflux.capture.ciphers import needed
+from afflux.capture.errors import CaptureError
 from afflux.capture.groups import Group, groups_of
 from afflux.capture.indexing import PART_BYTES, FileIndex, Run, index_of
 from afflux.capture.packets import NO_TIME
@@ -18,6 +19,7 @@ from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
 from afflux.capture.secrets import Secrets
 from afflux.capture.skipping import lost
+from afflux.capture.source import SHRUNK
 from afflux.capture.tables import CHUNK, STALL, Analysis
 from afflux.core.errors import Invalid
 from afflux.core.limits import Limits
@@ -110,7 +112,7 @@ class Decoding:
         ``Analysis``.
 
         Raises:
-            CaptureError: a file is no capture.
+            CaptureError: a file is no capture, or has become shorter while it was read.
             OSError: a file cannot be read.
         """
         secrets = self._secrets() or Secrets(self.limits)
@@ -124,6 +126,8 @@ class Decoding:
                     yield from self._selected(analysis.take(packets, found))
             if capture.problem is not None:
                 problem = capture.problem
+                if problem.word == SHRUNK:
+                    raise CaptureError(f"{path}: {problem.text}")
                 yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
             yield from analysis.passed().items()
         yield from self._selected(analysis.end())
