@@ -2,7 +2,7 @@
 
 1. An item is sent only when the peer has granted it and there is room. A producer runs one item beyond that, to detect
    its end: completing needs no credit. It yields to the loop after ``loop_frames`` items or ``loop_bytes``, even if it
-   never waits itself; while it is alone, after four times ``loop_bytes``.
+   never waits itself; while it is alone, after three times ``loop_bytes``.
 2. Items that a producer has produced in one turn of the loop are sent at the end of that turn.
 """
 
@@ -25,7 +25,7 @@ Source = AsyncIterable[Any] | Iterable[Any]
 
 _ASYNC = AsyncGeneratorType, AsyncIterable
 "Kinds of sources with asynchronous items; the usual one first, which is found fastest."
-_ALONE = 4
+_ALONE = 3
 "Shares of ``loop_bytes`` that a producer may use in a turn while no other is at work."
 
 
