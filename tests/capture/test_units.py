@@ -18,7 +18,6 @@ pytest.importorskip("pyarrow", reason="tables need the extra capture")
 import pyarrow.parquet as pq
 
 from afflux.capture import output
-from afflux.capture.deferred import Deferred
 from afflux.capture.places import captures_in
 from afflux.capture.tables import CHUNK
 from afflux.capture.units import Decoding, units_of
@@ -93,47 +92,6 @@ def test_a_file_of_a_table_has_a_bounded_number_of_row_groups(tmp_path: Path, mo
         files = [pq.ParquetFile(each) for each in (Path(attempt.directory) / table).iterdir()]
         assert sorted(each.num_row_groups for each in files) == [1, 3, 3]
         assert sum(each.metadata.num_rows for each in files) == 7 * len(batch) == attempt.rows[table]
-
-
-def test_rows_are_converted_beside_the_decoding_of_a_bounded_number_of_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_AHEAD_BYTES", 100)
-    path = tmp_path / "a.pcap"
-    path.write_bytes(pcap(Talk().whole(SETUP + asks(1), item(1))))
-    (batch,) = (batch for table, batch in Decoding(tables=("frames",)).files([path], deferred=True))
-    batch = batch.make()
-    begun, allowed = threading.Event(), threading.Event()
-    made: list[int] = []
-    given: list[int] = []
-
-    def make(number: int) -> object:
-        begun.set()
-        allowed.wait(60)
-        assert threading.current_thread() is not threading.main_thread()
-        made.append(number)
-        return batch
-
-    def rows() -> Iterator[tuple[str, Deferred]]:
-        for number in range(8):
-            assert len(given) - len(made) <= 3
-            if number == 3:
-                assert begun.wait(60) and not made
-                allowed.set()
-            given.append(number)
-            yield "frames", Deferred(len(batch), 30, partial(make, number))
-
-    attempt = output.TableWriter(tmp_path / "made", Decoding()).take(rows())
-    assert made == given == list(range(8)) and attempt.rows == {"frames": 8 * len(batch)}
-
-
-def test_rows_that_cannot_be_converted_or_written_leave_no_files(tmp_path: Path) -> None:
-    def fails() -> object:
-        raise OSError("no space")
-
-    with pytest.raises(OSError, match="no space"):
-        output.TableWriter(tmp_path / "made", Decoding()).take([("frames", Deferred(1, 1, fails))])
-    assert not (tmp_path / "made").exists() or not [*(tmp_path / "made").iterdir()]
 
 
 def left_open(talk: Talk) -> list[Packet]:

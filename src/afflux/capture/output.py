@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from afflux.capture.deferred import Deferred
 from afflux.capture.order import warning
 from afflux.capture.places import captures_in, local
 from afflux.capture.schemas import TABLES
@@ -52,8 +51,6 @@ _ROW_GROUPS: Final = 256
 "Writes into one file: its writer keeps what it knows of each row group until the file is closed."
 _FLUSH_BYTES: Final = 0x200_0000
 "Bytes of a table in memory after which they are written."
-_AHEAD_BYTES: Final = 0x100_0000
-"Bytes of rows that may wait for the thread that converts and writes them."
 
 
 class OutputRefused(Invalid, ValueError):
@@ -176,8 +173,7 @@ def other_version(place: Path) -> str | None:
 
 
 class TableWriter:
-    """Writes the tables of one attempt as Parquet files. A thread converts deferred rows, collects those of each table,
-    and writes them while more are decoded.
+    """Writes the tables of one attempt as Parquet files.
 
     Args:
         made: see ``Output.made``.
@@ -197,8 +193,7 @@ class TableWriter:
         self._disordered = self._undecoded = 0
         self._late = self._begin = ("", 0)
         self._thread = ThreadPoolExecutor(1, "afflux-tables")
-        self._ahead: deque[tuple[Future[None], int]] = deque()
-        self._ahead_bytes = 0
+        self._writing: Future[None] | None = None
 
     @property
     def wanted(self) -> Decoding:
@@ -206,8 +201,8 @@ class TableWriter:
         return replace(self._decoding, tables=(*self._decoding.tables, "violations"))
 
     @property
-    def deferred(self) -> bool:
-        """Whether rows may be ``Deferred``. They have dictionary arrays, which are faster to write."""
+    def dictionaries(self) -> bool:
+        """Whether batches may have dictionary arrays, which are faster to write."""
         return not self._partition_by
 
     def take(self, found: Iterable[tuple[str, Any]]) -> Attempt:
@@ -226,11 +221,11 @@ class TableWriter:
             self._note(batch)
         if table not in self._decoding.tables:
             return
+        self._waiting.setdefault(table, []).append(batch)
         self._rows[table] = self._rows.get(table, 0) + len(batch)
-        self._ahead.append((self._thread.submit(self._collect, table, batch), batch.nbytes))
-        self._ahead_bytes += batch.nbytes
-        while self._ahead_bytes > _AHEAD_BYTES or (self._ahead and self._ahead[0][0].done()):
-            self._wait()
+        self._bytes[table] = self._bytes.get(table, 0) + batch.nbytes
+        if self._bytes[table] >= _FLUSH_BYTES:
+            self._flush(table)
 
     def _note(self, batch: Any) -> None:
         """Count connections whose packets are not in the order of time, and those that could not be decoded."""
@@ -248,41 +243,32 @@ class TableWriter:
 
     def close(self) -> Attempt:
         """Write the rest. Raises OSError."""
-        while self._ahead:
-            self._wait()
-        self._thread.shutdown()
         for table in list(self._waiting):
             self._flush(table)
+        self._written()
+        self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
         return Attempt(str(self._directory), self._rows, self._disordered, self._late, self._undecoded, self._begin)
 
     def discard(self) -> None:
         """Remove what was written."""
-        self._thread.shutdown(cancel_futures=True)
+        self._thread.shutdown()
         for writer in self._writers.values():
             writer.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _wait(self) -> None:
-        """Wait until the oldest rows are collected, or written. Raises OSError."""
-        future, size = self._ahead.popleft()
-        self._ahead_bytes -= size
-        future.result()
-
-    def _collect(self, table: str, rows: Any) -> None:
-        """Keep rows, and write those of their table once they are many. Raises OSError."""
-        batch = rows.make() if isinstance(rows, Deferred) else rows
-        self._waiting.setdefault(table, []).append(batch)
-        self._bytes[table] = self._bytes.get(table, 0) + batch.nbytes
-        if self._bytes[table] >= _FLUSH_BYTES:
-            self._flush(table)
-
     def _flush(self, table: str) -> None:
-        """Write the rows of a table. Raises OSError."""
+        """Write the rows of a table beside the decoding of more; one write at a time."""
         batches, self._bytes[table] = self._waiting.pop(table, []), 0
         if batches:
-            self._write(table, batches)
+            self._written()
+            self._writing = self._thread.submit(self._write, table, batches)
+
+    def _written(self) -> None:
+        """Wait for the end of a write. Raises OSError."""
+        if self._writing is not None:
+            self._writing.result()
 
     def _write(self, table: str, batches: list[Any]) -> None:
         import pyarrow as pa
@@ -356,7 +342,7 @@ def write_tables(
         writer = TableWriter(output.made, decoding, partition_by)
         found = chain.from_iterable(
             (
-                *(writer.wanted.files(capture, deferred=writer.deferred) for capture in files.captures),
+                *(writer.wanted.files(capture, dictionaries=writer.dictionaries) for capture in files.captures),
                 *map(writer.wanted.of, files.unreadable),
             )
         )

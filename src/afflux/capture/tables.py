@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from weakref import proxy
@@ -23,7 +21,6 @@ from afflux.capture.chronology import in_order_of_time
 from afflux.capture.closing import ClosingRows, by_client, micros
 from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Conversation
-from afflux.capture.deferred import Deferred
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
@@ -60,7 +57,7 @@ STALL: Final = 0.1
 "Seconds without an item that are a stall, by default."
 
 Tables = dict[str, "pa.RecordBatch"]
-"Rows of some tables, by name; tables without new rows are missing. See also the argument ``deferred``."
+"Rows of some tables, by name; tables without new rows are missing."
 
 
 class Analysis:
@@ -73,7 +70,7 @@ class Analysis:
         tables: the tables that are wanted; all of ``TABLES`` but ``frames`` by default.
         payload: the table ``frames`` has metadata and data.
         stall_s: seconds without an item that are a stall.
-        deferred: the rows of ``frames`` are ``Deferred``, with dictionary arrays: who writes them converts them.
+        dictionaries: columns of ``frames`` with few different words are dictionary arrays.
         secrets: decrypt TLS; None for those in the captures.
         overlap: which copy of repeated bytes counts; see ``Flows``.
 
@@ -92,7 +89,7 @@ class Analysis:
         tables: Iterable[str] | None = None,
         payload: bool = False,
         stall_s: float = STALL,
-        deferred: bool = False,
+        dictionaries: bool = False,
         secrets: Secrets | None = None,
         overlap: Overlap = "first",
     ) -> None:
@@ -103,7 +100,7 @@ class Analysis:
             raise ValueError(f"a stall takes more than 0 seconds, not {stall_s}")
         for table in self.tables:
             schema(table)
-        self._payload, self._deferred = payload, deferred
+        self._payload, self._dictionaries = payload, dictionaries
         self.limits = Limits.server() if limits is None else limits
         self._ended: list[Watched | Brief] = []
         me: Any = proxy(self)  # the batches know this object only weakly, so that all are freed without the collector
@@ -231,25 +228,21 @@ class Analysis:
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
         if "frames" in self.tables and len(frames):
-            found["frames"] = [self._rows_of(frames, numbers)]
+            found["frames"] = [
+                frames.arrow(
+                    file=self.file,
+                    earlier=self.batches.flows.files,
+                    numbers=numbers,
+                    positions=self._positions(frames.packet),
+                    payload=self._payload,
+                    dictionaries=self._dictionaries,
+                )
+            ]
         findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         self._closed(found, frames, numbers, final)
         return {table: _joined(batches) for table, batches in found.items()}
-
-    def _rows_of(self, frames: Frames, numbers: Ints) -> Any:
-        """Return the rows of frames, or what makes them later."""
-        make = partial(
-            (frames if self._payload else replace(frames, payloads=None)).arrow,
-            file=self.file,
-            earlier=self.batches.flows.files,
-            numbers=numbers,
-            positions=self._positions(frames.packet),
-            payload=self._payload,
-            dictionaries=self._deferred,
-        )
-        return Deferred.of(frames, make, payload=self._payload) if self._deferred else make()
 
     def _positions(self, packets: Ints) -> Ints:
         """Return where the data of packets of the batch begins in their files; -1 for none."""
@@ -284,9 +277,8 @@ class Analysis:
                 if one.content in UNDECODED:
                     lost.append((one, _octets(one) if seen is None else seen.octets))
         if lost and "frames" in self.tables:
-            options = {"payload": self._payload, "dictionaries": self._deferred}
-            batch = self._undecoded.rows(lost, **options)
-            found.setdefault("frames", []).append(Deferred.made(batch) if self._deferred else batch)
+            options = {"payload": self._payload, "dictionaries": self._dictionaries}
+            found.setdefault("frames", []).append(self._undecoded.rows(lost, **options))
         if parts:
             self._found(found, Findings.joined(parts), frames, numbers)
         for table, rows_made in made.items():
@@ -441,13 +433,11 @@ def analyze(
         yield from analysis.passed().items()
 
 
-def _joined(batches: list[Any]) -> Any:
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     import pyarrow as pa
 
     if len(batches) == 1:
         return batches[0]
-    if isinstance(batches[0], Deferred):
-        return Deferred.joined(batches, _joined)
     joined = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined[0] if joined else batches[0]  # a table without rows has no batches
 

@@ -83,30 +83,30 @@ class Decoding:
         """Return the schema of a table."""
         return schema(table, payload=self.payload)
 
-    def of(self, unit: Unit, *, deferred: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of a unit, with the names of their tables. ``deferred``: see ``Analysis``.
+    def of(self, unit: Unit, *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of a unit, with the names of their tables. ``dictionaries``: see ``Analysis``.
 
         Raises:
             CaptureError: a capture has become shorter, or is none.
             OSError: a file cannot be read.
         """
         if isinstance(unit, Path):
-            yield from self.files([unit], deferred=deferred)
+            yield from self.files([unit], dictionaries=dictionaries)
         elif isinstance(unit, Unreadable):
-            analysis = self._analysis(None, deferred)
+            analysis = self._analysis(None, dictionaries)
             analysis.until(NO_TIME, str(unit.path))
             yield from analysis.damaged(0, "unreadable", unit.reason).items()
         elif isinstance(unit, FileIndex):
-            analysis = self._analysis(None, deferred)
+            analysis = self._analysis(None, dictionaries)
             analysis.until(unit.last_time, unit.path)
             if unit.problem is not None:
                 yield from analysis.damaged(unit.problem.offset, unit.problem.word, unit.problem.text).items()
             yield from analysis.skipped(unit.skipped, unit.first_skipped).items()
         else:
-            yield from self._group(*unit, deferred)
+            yield from self._group(*unit, dictionaries)
 
-    def files(self, paths: Sequence[Path], *, deferred: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of the files of one capture, which are in the order of their packets. ``deferred``: see
+    def files(self, paths: Sequence[Path], *, dictionaries: bool = False) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of the files of one capture, which are in the order of their packets. ``dictionaries``: see
         ``Analysis``.
 
         Raises:
@@ -114,7 +114,7 @@ class Decoding:
             OSError: a file cannot be read.
         """
         secrets = self._secrets() or Secrets(self.limits)
-        analysis = self._analysis(secrets, deferred)
+        analysis = self._analysis(secrets, dictionaries)
         for path in paths:
             analysis.file = str(path)
             with path.open("rb") as file:
@@ -129,15 +129,15 @@ class Decoding:
         yield from self._selected(analysis.end())
         yield from analysis.passed().items()
 
-    def _group(self, group: Group, tail: Tail, deferred: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
-        analysis = self._analysis(self._secrets(), deferred)
+    def _group(self, group: Group, tail: Tail, dictionaries: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+        analysis = self._analysis(self._secrets(), dictionaries)
         for batch in group.batches():
             analysis.file = batch.file
             yield from self._selected(analysis.take(batch.packets, batch.segments))
         analysis.until(tail.time, tail.file)
         yield from self._selected(analysis.end())
 
-    def _analysis(self, secrets: Secrets | None, deferred: bool) -> Analysis:
+    def _analysis(self, secrets: Secrets | None, dictionaries: bool) -> Analysis:
         return Analysis(
             self.limits,
             recognizable() if self.protocol is None else (named(self.protocol),),
@@ -147,7 +147,7 @@ class Decoding:
             stall_s=self.stall_s,
             secrets=secrets,
             overlap=self.overlap,
-            deferred=deferred and self.where is None,
+            dictionaries=dictionaries and self.where is None,
         )
 
     def _secrets(self) -> Secrets | None:

@@ -183,4 +183,4 @@ def write_unit(made: str, decoding: Decoding, partition_by: Sequence[str], unit:
 
 
 def _written(writer: TableWriter, unit: Unit) -> Attempt:
-    return writer.take(writer.wanted.of(unit, deferred=writer.deferred))
+    return writer.take(writer.wanted.of(unit, dictionaries=writer.dictionaries))
