@@ -75,6 +75,7 @@ def test_a_run_with_metadata_is_a_sequence_of_payloads() -> None:
     assert (len(run), run.size, size_of(run)) == (3, 12, 12)
     assert run[1:] == wanted[1:]
     assert run[1:][1] == wanted[2]
+    assert (run.bare, run[1:].bare, run_of(b"abc").bare, Plain([b"abc"]).bare) == (False, False, True, True)
     assert list(Run(b"..abc..def", 0, 2, 3, 2, 0)) == [Payload(b"abc", b""), Payload(b"def", b"")]
 
 

@@ -325,6 +325,40 @@ def test_items_keep_their_metadata(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "cursor"])
+def test_many_items_of_one_size_keep_their_metadata(stored: bool, tmp_path: Path) -> None:
+    values = [Payload(number(n), b"m%05d" % n) for n in range(5_000)]
+
+    async def main() -> None:
+        inner = Stored()
+        inner.put(values, None)
+        async with inner.served(tmp_path / "remote") as handler:
+            async with (
+                afflux.serve(HERE, handler if stored else inner) as remote,
+                relaying(remote.uri, tmp_path / "relay") as relay,
+            ):
+                async with afflux.connect(relay.uri) as peer:
+                    assert [item async for item in peer.stream()] == values
+
+    asyncio.run(main())
+
+
+def test_many_blocks_of_one_size_are_stored_as_their_items(tmp_path: Path) -> None:
+    """A remote that stores its items one by one, as those of a slow source, sends as many blocks when it is read."""
+
+    async def main() -> None:
+        inner = Stored()
+        async with inner.served(tmp_path / "remote") as handler, afflux.serve(HERE, handler) as remote:
+            async with afflux.connect(remote.uri) as peer:
+                for n in range(100):
+                    inner.put(number(n))
+                    await head(peer, after=n)
+            async with relaying(remote.uri, tmp_path / "relay") as relay:
+                assert await read_from(relay, 100) == numbers(0, 100)
+
+    asyncio.run(main())
+
+
 # Many shards.
 
 

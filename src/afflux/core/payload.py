@@ -97,6 +97,11 @@ class Run:
         """Bytes of all payloads."""
         return (self._size + max(0, self._marked)) * self._count
 
+    @property
+    def bare(self) -> bool:
+        """Whether the payloads have no metadata."""
+        return self._marked < 0
+
     def __len__(self) -> int:
         return self._count
 
@@ -106,7 +111,7 @@ class Run:
         return map(Payload, self.parts(), chain.from_iterable(self._each(metadata=True)))
 
     def parts(self) -> Iterator[bytes]:
-        """Iterate over the data of the payloads."""
+        """Iterate over the data of the payloads, without their metadata: see ``bare``."""
         return chain.from_iterable(self._each())
 
     def _each(self, *, metadata: bool = False) -> Iterator[tuple[bytes]]:
@@ -166,6 +171,11 @@ class Plain(Run):
     def size(self) -> int:
         """Bytes of all payloads."""
         return sum(map(len, self._datas)) if self._size < 0 else self._size * len(self._datas)
+
+    @property
+    def bare(self) -> bool:
+        """Whether the payloads have no metadata."""
+        return True
 
     def __len__(self) -> int:
         return len(self._datas)

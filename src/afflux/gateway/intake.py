@@ -108,7 +108,7 @@ class Intake:
         if self.cursor is None:
             await self._first(chunk[0])
         items = len(chunk)
-        if isinstance(chunk, Run):
+        if isinstance(chunk, Run) and chunk.bare:
             self._store(list(chunk.parts()))
         elif not self.cursor:
             self._store([item if item.metadata is not None else item.data for item in chunk])
@@ -118,7 +118,7 @@ class Intake:
             await self._save_checkpoint(*self._checkpoint)
         return items
 
-    async def _positioned(self, chunk: Sequence[Payload]) -> int:
+    async def _positioned(self, chunk: Payloads) -> int:
         """Store payloads of which some have a position, and may be blocks; return the number of their items."""
         run: list[Item] = []
         count = len(chunk)
