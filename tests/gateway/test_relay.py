@@ -332,13 +332,13 @@ def test_many_items_of_one_size_keep_their_metadata(stored: bool, tmp_path: Path
     async def main() -> None:
         inner = Stored()
         inner.put(values, None)
-        async with inner.served(tmp_path / "remote") as handler:
-            async with (
-                afflux.serve(HERE, handler if stored else inner) as remote,
-                relaying(remote.uri, tmp_path / "relay") as relay,
-            ):
-                async with afflux.connect(relay.uri) as peer:
-                    assert [item async for item in peer.stream()] == values
+        async with (
+            inner.served(tmp_path / "remote") as handler,
+            afflux.serve(HERE, handler if stored else inner) as remote,
+            relaying(remote.uri, tmp_path / "relay") as relay,
+            afflux.connect(relay.uri) as peer,
+        ):
+            assert [item async for item in peer.stream()] == values
 
     asyncio.run(main())
 
