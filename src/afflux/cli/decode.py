@@ -10,12 +10,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -54,6 +56,8 @@ CHUNK = 0x1_0000
 
 DEFAULT = "rsocket"
 "The protocol of bytes that are not recognized."
+_NARROW = 20
+"Columns of the narrowest terminal for which lines are broken."
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
 
@@ -273,7 +277,7 @@ class _Records:
         from afflux.core.dissect import line
 
         if self._text:
-            sys.stdout.write(line(made) + "\n")
+            sys.stdout.write(_wrapped(line(made)) + "\n")
             return
         text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
         if self._items is None:
@@ -285,6 +289,14 @@ class _Records:
         """Print the records that are still buffered."""
         if self._items is not None:
             self._items.end()
+
+
+def _wrapped(text: str) -> str:
+    """Break a line that is longer than the terminal between its words."""
+    columns = shutil.get_terminal_size().columns
+    if len(text) <= columns:
+        return text
+    return "\n".join(wrap(text, max(columns, _NARROW), subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:

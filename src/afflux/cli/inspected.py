@@ -27,6 +27,8 @@ CAUSES: Final = {
 "The causes of stalls, in words."
 _RESET: Final = {"content": "no data", "closing": "rst"}
 "A connection that was opened, and reset before it had data: such as one of a proxy that does not reach its server."
+_STREAM: Final = 16
+"Columns of a stream's id and its kind, the longest of which is ``subscription``."
 _MOST_LINES: Final = 8
 "Lines that a long text takes: a route, a reason, contents."
 NOT_WHOLE: Final = ("lost", "cut", "undecoded", "order")
@@ -223,7 +225,7 @@ def _wrong(rows: list[dict[str, Any]], title: str, all_of_them: int) -> Iterator
     yield _title(title, len(rows), all_of_them)
     for row in rows:
         where = _where(row) if row["conn"] is not None else escaped(row["file"] or "")
-        yield _fit(f"{escaped(row['rule'] or ''):<8}  {_clock(row['ts'])} {where}")
+        yield _fit(f"{escaped(row['rule'] or ''):<9} {_clock(row['ts'])} {where}")
         yield _fit(f"          {escaped(row['reason'] or '')}")
         if row["expected"]:
             yield _fit(f"          right: {escaped(row['expected'])}")
@@ -244,12 +246,13 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
     if not rows:
         return
     yield _title("Streams, the longest stall first", len(rows), summary.tallies["streams"])
-    yield "conn         stream  kind     items in  out  credit  out  ended      longest/all"
+    yield "conn         stream      kind items in  out  credit  out  ended      longest/all"
     for row in rows:
         credit = ["-" if row[key] is None else _short(row[key]) for key in ("granted_in", "granted_out")]
         longest = f"{_time(row['longest_stall_s'])}/{row['stalls']}" if row["stalls"] else "-"
+        stream = f"{row['requester']}{row['stream']} "
         yield _fit(
-            f"{row['conn']:<12} {row['requester']}{row['stream']:<7}{row['kind'][:7]:<8}{_short(row['items_in']):>9}"
+            f"{row['conn']:<12} {stream}{row['kind']:>{_STREAM - len(stream)}}{_short(row['items_in']):>9}"
             f"{_short(row['items_out']):>5}{credit[0]:>8}{credit[1]:>5}  {row['ended']:<11}{longest}"
         )
         route, history = escaped(row["route"] or ""), escaped(row["history"])
