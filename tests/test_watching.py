@@ -94,7 +94,7 @@ async def test_frames_are_logged_as_decode_prints_them(caplog: pytest.LogCapture
         f'< rsocket stream=1 PAYLOAD [CN] data_len=150 data="{("long " * 30)[:64]}…"',
         "> rsocket stream=3 REQUEST_RESPONSE data_len=2 data=0001",
         "< rsocket stream=3 PAYLOAD [CN] data_len=2 data=0001",
-        "> rsocket stream=0 ERROR code=0x101 data_len=6 data=closed",
+        "> rsocket stream=0 ERROR code=0x101 CONNECTION_ERROR data_len=6 data=closed",
     ]
 
 
@@ -221,7 +221,7 @@ def test_a_blocking_connection_is_logged(caplog: pytest.LogCaptureFixture) -> No
         "> rsocket stream=1 REQUEST_RESPONSE data",
         "< rsocket stream=1 PAYLOAD [CN] data_len",
         "set up",
-        "> rsocket stream=0 ERROR code=0x101 data",
+        "> rsocket stream=0 ERROR code=0x101 CONN",
         "closed after T",
     ]
 

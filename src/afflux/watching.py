@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from afflux.core.dissector import Dissector, Record
     from afflux.core.engine import Engine
     from afflux.core.entry import ProtocolEntry
+    from afflux.core.meanings import Meanings
 
 __all__ = ["CONNECTIONS", "HANDLERS", "SERVERS", "Watch", "end_of", "frame_line", "quoted", "watch_of"]
 
@@ -152,15 +153,16 @@ class Watch:
     def _log_frames(self, side: Dissector, data: bytes) -> None:
         mime = None if self._engine is None else metadata_mime_of(self._engine)
         for record in side.feed(data):
-            _FRAMES.debug("%s", frame_line(record | {"conn": self.name}, mime))
+            _FRAMES.debug("%s", frame_line(record | {"conn": self.name}, mime, self._entry.meanings))
 
 
-def frame_line(record: Record, metadata_mime: str | None = None) -> str:
+def frame_line(record: Record, metadata_mime: str | None = None, meanings: Meanings | None = None) -> str:
     """Return the line of a frame record that has its payload as bytes: cut, masked, and on one line.
 
     Args:
         record: the record; it is not changed.
         metadata_mime: the connection's metadata type; composite if None.
+        meanings: names its error code.
     """
     secretive = (record["type"] or "").startswith(_SECRETIVE)
     made = record | {"metadata": None, "data": None}
@@ -170,7 +172,7 @@ def frame_line(record: Record, metadata_mime: str | None = None) -> str:
         if record.get("metadata"):
             made["metadata"] = _metadata(record["metadata"], metadata_mime)
     made["fields"] = {name: _field(name, value, secretive) for name, value in record["fields"].items()}
-    return line(made)
+    return line(made, meanings)
 
 
 def _field(name: str, value: Any, secretive: bool) -> Any:

@@ -25,6 +25,7 @@ from tests.capture.tabling import SETUP, asks, complete, grant, item, packets
 from tests.capture.tlspeers import Certificates, TlsTalk
 from tests.capture.writing import ACK, FIN, RST, Packet, Talk, pcap, pcapng
 from tests.cli.running import afflux, here
+from tests.cli.terminal import Terminal
 
 SAID = [
     (0, True, SETUP + asks(1, 1, metadata=compose(route="prices.\x1b[31meur"))),
@@ -57,6 +58,24 @@ def on_a_terminal(*words: str) -> str:
         assert process.stderr is not None
         assert process.stderr.read() == b"" and process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_error_codes_have_names(tmp_path: Path) -> None:
+    codes = (0x202, "0x202 REJECTED"), (0x301, "0x301"), (0xFFFFFFFE, "0xFFFFFFFE")
+    said: list[tuple[float, bool, bytes]] = [(0, True, SETUP)]
+    for stream, (code, _) in enumerate(codes):
+        failed = wire.ErrorFrame(stream=2 * stream + 1, code=code, data=b"no").encode()
+        said += [(0, True, asks(2 * stream + 1, 1)), (0, False, len(failed).to_bytes(3, "big") + failed)]
+    path, html = tmp_path / "failed.pcap", tmp_path / "failed.html"
+    path.write_bytes(pcap(packets(said)))
+    code, frames = Terminal(("decode", str(path))).end()
+    streams = on_a_terminal("inspect", str(path))
+    assert here("inspect", str(path), "--html", str(html)).code == 0
+    for _, words in codes:
+        assert f" code={words} data_len=2" in " ".join(frames.split())
+        assert f"  {words}\n" in streams
+        assert f">error {words}<" in html.read_text()
+    assert code == 0 and max(map(len, (frames + streams).splitlines())) <= 80
 
 
 def test_the_text_and_the_report_tell_who_ended_a_connection(tmp_path: Path) -> None:

@@ -221,6 +221,10 @@ def test_display_filters_and_the_column_info(lua: Path, tmp_path: Path) -> None:
     capture = write(tmp_path / "capture", Talk().whole(prefixed(wire.Setup().encode()), BOTH["rsocket"][1][0]))
     info = tshark(lua, capture, *HEURISTICS, "-Y", "afflux.rsocket.n == 3", "-T", "fields", "-e", "_ws.col.Info")
     assert info == "< stream=5 REQUEST_N n=3\n"
+    close = prefixed(wire.ErrorFrame(stream=0, code=0x102).encode())
+    failed = write(tmp_path / "failed", Talk().whole(prefixed(wire.Setup().encode()), close))
+    info = tshark(lua, failed, *HEURISTICS, "-Y", "afflux.rsocket.code == 0x102", "-T", "fields", "-e", "_ws.col.Info")
+    assert "ERROR code=0x102 CONNECTION_CLOSE" in info
     given = ("-d", "tcp.port==7000,afflux.rsocket-draft")
     draft = tshark(lua, capture, *given, "-Y", "afflux.rsocket-draft.type == CANCEL or afflux.rsocket-draft.n == 3",
                    "-T", "fields", "-e", "afflux.rsocket-draft.stream")  # fmt: skip

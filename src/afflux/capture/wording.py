@@ -1,4 +1,4 @@
-"""Put into words what was wrong with a frame, what would have been right, and who ended a connection."""
+"""Put into words what was wrong with a frame, what would have been right, error codes, and who ended a connection."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from afflux.core.entry import ProtocolEntry
 from afflux.core.meanings import Act, Broken, StreamKind
+from afflux.protocols.registry import PROTOCOLS
 
 if TYPE_CHECKING:
     from afflux.capture.ledger import Wrong
     from afflux.capture.talk import Talk
 
-__all__ = ["by_side", "explained", "instead", "or_else", "readable", "undecoded", "unseen"]
+__all__ = ["by_side", "coded", "explained", "instead", "or_else", "readable", "undecoded", "unseen"]
 
 _REASONS: Final = {
     Broken.CREDIT: "item {second} with credit for {first}",
@@ -31,6 +32,14 @@ _REASONS: Final = {
     Broken.DIRECTION: "{type} from the {side} of a {kind}",
     Broken.STREAM: "{type} on stream {stream}: it is about the connection",
 }
+
+
+def coded(protocol: str | None, code: int) -> str:
+    """Return an error code in hexadecimal, with its name if the protocol has one."""
+    entry = None if protocol is None else PROTOCOLS.get(protocol)
+    names = {} if entry is None or entry.meanings is None else entry.meanings.codes
+    code &= 0xFFFFFFFF
+    return f"0x{code:03X} {names.get(code, '')}".rstrip()
 
 
 def explained(

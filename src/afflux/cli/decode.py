@@ -277,7 +277,7 @@ class _Records:
         from afflux.core.dissect import line
 
         if self._text:
-            sys.stdout.write(_wrapped(line(made)) + "\n")
+            sys.stdout.write(_wrapped(line(made, named(made["protocol"]).meanings)) + "\n")
             return
         text = json.dumps(made, ensure_ascii=False, separators=(",", ":"))
         if self._items is None:

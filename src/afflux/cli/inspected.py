@@ -245,6 +245,8 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
     rows = _rows(summary, "streams")
     if not rows:
         return
+    from afflux.capture.wording import coded
+
     yield _title("Streams, the longest stall first", len(rows), summary.tallies["streams"])
     yield "conn         stream      kind items in  out  credit  out  ended      longest/all"
     for row in rows:
@@ -256,6 +258,8 @@ def _streams(summary: Summary, detailed: bool) -> Iterator[str]:
             f"{_short(row['items_out']):>5}{credit[0]:>8}{credit[1]:>5}  {row['ended']:<11}{longest}"
         )
         route, history = escaped(row["route"] or ""), escaped(row["history"])
+        if row["code"] is not None:
+            history += f"  {coded(row['protocol'], row['code'])}"
         if not route or (not detailed and len(route) + len(history) > WIDTH - 6):
             yield from ([_fit(f"    {route}")] if route else [])
             yield f"    {history}"

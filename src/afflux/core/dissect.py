@@ -16,6 +16,8 @@ from afflux.core.frame import Frame
 if TYPE_CHECKING:
     import pyarrow
 
+    from afflux.core.meanings import Meanings
+
 __all__ = [
     "RECORD_KEYS",
     "PayloadForm",
@@ -153,8 +155,8 @@ def _field(value: Any, kind: Kind, payload: PayloadForm) -> Any:
     return f"({len(value)} bytes)" if kind.secret and payload != "hex" else value.hex()
 
 
-def line(row: dict[str, Any]) -> str:
-    """Format a record as one line of text, with control characters escaped."""
+def line(row: dict[str, Any], meanings: Meanings | None = None) -> str:
+    """Format a record as one line of text, with control characters escaped. ``meanings`` names its error code."""
     words = [
         row["ts"] or "",
         row["conn"] or "",
@@ -169,6 +171,8 @@ def line(row: dict[str, Any]) -> str:
     for key, value in [*((key, row.get(key)) for key in keys), *row["fields"].items()]:
         if value is not None:
             words.append(f"{key}={_word(key, value)}")
+            if key == "code" and meanings is not None:
+                words.append(meanings.codes.get(value, ""))
     if row["error"]:
         words.append(f"malformed: {row['error']['reason']} ({row['error']['rule']})")
     return escaped(" ".join(word for word in words if word))

@@ -174,6 +174,8 @@ class Meanings:
     "The first item of a channel, in the frame that opens it, needs no credit."
     together: bool = False
     "The responder's end is the end of the stream."
+    codes: Mapping[int, str] = field(default_factory=dict)
+    "The names of error codes."
 
 
 LATEST: Final = (1 << 31) - 1024

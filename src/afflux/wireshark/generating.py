@@ -69,7 +69,9 @@ def _protocol(name: str) -> dict[str, Any]:
     for frame in frames_of(name):
         for field in frame.FIELDS:
             declared.setdefault(_key(field), {"type": _type(field.kind), "doc": ""})
-    made: dict[str, Any] = {"title": name, "declared": declared, "subprotocol": PROTOCOLS[name].subprotocol}
+    entry = PROTOCOLS[name]
+    made: dict[str, Any] = {"title": name, "declared": declared, "subprotocol": entry.subprotocol}
+    made["codes"] = dict(entry.meanings.codes) if entry.meanings is not None else {}
     if name in PREFIXED:
         return made | _prefixed(name)
     return made | (_jmux(declared) if name == "jmux" else _rsio())

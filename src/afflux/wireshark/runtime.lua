@@ -52,7 +52,11 @@ local function put(c, key, at, size, value, shown)
 end
 
 local function number(c, key, at, size, value)
-  local shown = key == "code" and string.format("0x%X", value) or tostring(value)
+  local shown = tostring(value)
+  if key == "code" then
+    local name = c.p.codes and c.p.codes[value]
+    shown = string.format("0x%03X", value) .. (name and " " .. name or "")
+  end
   put(c, key, at, size, u64(value), shown)
 end
 

@@ -14,7 +14,7 @@ from afflux.capture.report.percentiles import PRECISION, Percentiles
 from afflux.capture.report.plots import SHARES
 from afflux.capture.report.summary import Route
 from afflux.capture.report.words import BLAME, blamed, clean, clock, count, date, seconds, size
-from afflux.capture.wording import by_side, unseen
+from afflux.capture.wording import by_side, coded, unseen
 
 __all__ = ["Sections", "absent"]
 
@@ -340,7 +340,7 @@ class Sections:
     def _worst(self, row: Row) -> list[object]:
         known = row["first"] is not None and row["last"] is not None
         stalled = f"{seconds(row['stalled_s'])} in {count(row['stalls'])}" if row["stalls"] else None
-        code = "" if row["code"] is None else f" 0x{row['code'] & 0xFFFFFFFF:03X}"
+        code = "" if row["code"] is None else f" {coded(row['protocol'], row['code'])}"
         history = row["history"] if row["history"] is None else clean(row["history"], 40)
         client = self._end(row, "client")
         return [

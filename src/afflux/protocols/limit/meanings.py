@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import COMPLETE, KNOWN
+from afflux.protocols.limit.codes import Code
 
 __all__ = ["MEANINGS"]
 
@@ -36,5 +37,6 @@ MEANINGS: Final = Meanings(
     credit=False,
     together=True,
     readable={"R-8": KNOWN, "R-10": COMPLETE},
+    codes={code: code.name for code in Code},
 )
 "What the frames mean. The route is the name of the channel."

@@ -6,6 +6,7 @@ from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import COMPLETE, FRAMES, KNOWN, rules
+from afflux.protocols.reactivesocket.codes import Code
 
 __all__ = ["MEANINGS"]
 
@@ -40,5 +41,6 @@ MEANINGS: Final = Meanings(
     free=True,
     together=True,
     readable={"R-2": "count the whole frame in its length, which is at least 12", "R-6": COMPLETE, "R-9": KNOWN},
+    codes={code: code.name for code in Code},
 )
 "What the frames mean. An id may be used again after its stream has ended (R-13)."

@@ -6,6 +6,7 @@ from typing import Final
 
 from afflux.core.meanings import Act, Broken, Meaning, Meanings, StreamKind
 from afflux.protocols.family.meanings import COMPLETE, FRAMES, KNOWN, rules
+from afflux.protocols.rsocket.codes import Code
 
 __all__ = ["MEANINGS"]
 
@@ -41,5 +42,6 @@ MEANINGS: Final = Meanings(
     ordered=True,
     free=True,
     readable={"R-5": KNOWN, "R-7": COMPLETE},
+    codes={code: code.name for code in Code},
 )
 "What the frames mean."
