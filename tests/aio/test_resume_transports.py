@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ import afflux
 import afflux.asgi
 from afflux import Backoff, Limits, Payload
 from afflux.aio.driver import Driver
+from afflux.testing import Faults, Proxy
 from tests.aio.handlers import Demo, Waits
 from tests.transports.certificates import Certificates
 from tests.transports.check import KINDS, Kind, Place
@@ -70,6 +72,22 @@ async def test_a_stream_survives_cuts_from_both_sides(place: Place) -> None:
                     await turns(lambda: peer.suspended)
             assert expected == 2000
             await turns(lambda: len(server.connections) == 1)
+
+
+async def test_a_session_whose_setup_was_lost_begins_anew_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """The first connection is cut within the handshake of the WebSocket, the SETUP, or what follows."""
+    outcomes = set()
+    async with afflux.serve("ws://127.0.0.1:0", Demo(), resume=True, limits=LIMITS) as server:
+        for size in range(150, 450, 24):
+            faults = [Faults(cut_after=size), Faults()]
+            async with Proxy(server.uri, plan=lambda number, f=faults: (f[number > 0], Faults())) as proxy:
+                try:
+                    async with afflux.connect(proxy.uri, resume=SOON, limits=LIMITS) as peer:
+                        outcomes.add((await peer.request(b"x")).data)
+                except (afflux.ConnectFailed, afflux.ConnectionClosed) as error:
+                    outcomes.add(type(error))
+    assert outcomes == {b"x", afflux.ConnectFailed, afflux.ConnectionClosed}
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_every_interaction_goes_on(place: Place) -> None:

@@ -33,6 +33,7 @@ from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Answers, Event, Items, Verb
 from afflux.core.payload import PayloadLike, payload_of
 from afflux.transports.address import Address
+from afflux.transports.reading import Deaf
 from afflux.watching import Watch
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ class Driver:
         self.saving = None
         transport, _ = self.pump.release()
         if transport is not None:
-            transport.set_protocol(asyncio.Protocol())
+            transport.set_protocol(Deaf())
             transport.abort()
         self.end(ConnectionClosed("this side has left; the session waits in its file"))
 

@@ -18,7 +18,7 @@ from afflux.aio.state import State
 from afflux.core.errors import Error, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
-from afflux.transports.reading import Receiver
+from afflux.transports.reading import Deaf, Receiver
 from afflux.transports.strangers import answer_to, stranger_at
 
 __all__ = ["Pump"]
@@ -151,7 +151,7 @@ class Pump(Receiver):
         transport, _ = self.release()
         state.away = True
         if transport is not None:
-            transport.set_protocol(asyncio.Protocol())  # ignores all further callbacks
+            transport.set_protocol(Deaf())
             transport.close()
             state.loop.call_later(state.engine.limits.flush_s, transport.abort)
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
 
-__all__ = ["DISCARDED_BYTES", "GONE", "Receiver", "end_half"]
+__all__ = ["DISCARDED_BYTES", "GONE", "Deaf", "Receiver", "end_half"]
 
 _READ_BYTES = 0x40000
 DISCARDED_BYTES = 0x800000
@@ -58,6 +58,13 @@ class Receiver(asyncio.BufferedProtocol):
     def data_received(self, data: bytes) -> None:
         """Receive bytes."""
         raise NotImplementedError
+
+
+class Deaf(Receiver):
+    """Replaces a driver that has released its transport: ignores whatever the transport reports."""
+
+    def data_received(self, data: bytes) -> None:
+        """Ignore the bytes."""
 
 
 GONE = Receiver()
