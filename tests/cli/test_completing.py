@@ -165,3 +165,12 @@ def test_bash_completes_with_the_script(tmp_path: Path, words: list[str], replie
 def test_the_help_offers_to_install_it() -> None:
     with Process(["--help"], stdout=subprocess.PIPE, text=True) as process:
         assert "--install-completion" in process.communicate(timeout=60)[0]
+
+
+def test_a_shell_without_completion_is_told(tmp_path: Path) -> None:
+    home = os.environ | {"HOME": str(tmp_path)}
+    line = f"{shlex.quote(sys.executable)} -m afflux --install-completion; echo $?"
+    ran = subprocess.run(["sh", "-c", line], env=home, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.stdout == "2\n" and ran.stderr.startswith("afflux: this shell is ")
+    assert ran.stderr.endswith("; completion is for bash, zsh, fish, powershell, pwsh\n")
+    assert not list(tmp_path.iterdir())

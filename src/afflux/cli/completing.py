@@ -66,6 +66,11 @@ def prepared(arguments: Sequence[str]) -> str | None:
     from typer import _completion_shared as typers
 
     scripts = getattr(typers, "_completion_scripts", {})
+    detect = getattr(typers, "_get_shell_name", None)
+    shell = detect() if detect is not None else None
+    if shell not in scripts and detect is not None and scripts:
+        found = "the shell that runs this is not known" if shell is None else f"this shell is {shell}"
+        return f"{found}; completion is for {', '.join(scripts)}"
     script = scripts.get("zsh", "").rstrip()
     if script.endswith(_ZSH_END):
         scripts["zsh"] = script.removesuffix(_ZSH_END) + _ZSH_FIRST
