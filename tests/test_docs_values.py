@@ -146,7 +146,7 @@ def exists(name: str) -> bool:
 
 def test_commands_have_the_options_of_the_pages() -> None:
     typer = pytest.importorskip("typer", reason="the commands need the extra cli")
-    from afflux.cli.app import app
+    from afflux.cli.app import application
 
     options: dict[str, set[str]] = {}
 
@@ -155,7 +155,7 @@ def test_commands_have_the_options_of_the_pages() -> None:
         for inner, below in getattr(command, "commands", {}).items():
             walk(below, f"{name} {inner}".strip())
 
-    walk(typer.main.get_command(app), "")
+    walk(typer.main.get_command(application()), "")
     wrong, checked = [], 0
     for page, text in PAGES.items():
         for span in re.findall(r"`afflux ([a-z][^`]*)`", text):

@@ -35,7 +35,10 @@ __all__ = ["Process"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PIPE = subprocess.PIPE
-WARM_UP = ("doctor", "decode --hex 00", "request tcp://127.0.0.1:1", "serve tcp://127.0.0.1:70000 --demo")
+WARM_UP = (
+    *("doctor", "decode --hex 00", "request tcp://127.0.0.1:1", "serve tcp://127.0.0.1:70000 --demo"),
+    *(f"{name} --help" for name in cli.COMMANDS),
+)
 "Commands that import what most others need, and end at once: nothing listens at port 1, and there is no port 70000."
 IMPORTED = (
     "afflux.bench.load",

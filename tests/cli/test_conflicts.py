@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from afflux.cli import conflicts
-from afflux.cli.app import app
+from afflux.cli.app import application
 from afflux.cli.conflicts import Excludes, Requires
 from tests.cli.running import here
 
@@ -58,7 +58,7 @@ def options_of(rule: Excludes | Requires) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("command", TABLES)
 def test_every_option_of_the_table_exists(command: str) -> None:
-    found = typer.main.get_command(app)
+    found = typer.main.get_command(application())
     known = {option for parameter in found.commands[command].params for option in parameter.opts}  # type: ignore[attr-defined]
     named = {option.partition(" ")[0] for rule in TABLES[command] for option in options_of(rule)}
     assert named - known == set()

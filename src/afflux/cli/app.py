@@ -5,73 +5,53 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import typer
 
 from afflux.cli import COMMANDS
-from afflux.cli.bench import bench
-from afflux.cli.capture import capture
-from afflux.cli.check import check
 from afflux.cli.completing import prepared
-from afflux.cli.decode import decode
-from afflux.cli.demo import demo
-from afflux.cli.doctor import doctor
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, USAGE, guarded
-from afflux.cli.inspect import inspect
-from afflux.cli.journal import journal
 from afflux.cli.mistakes import UsageError, words
 from afflux.cli.process import PIPE_CLOSED
-from afflux.cli.relay import relay
-from afflux.cli.request import request
-from afflux.cli.serve import serve
-from afflux.cli.shell import shell
-from afflux.cli.spark import spark
 from afflux.cli.telling import tell
 from afflux.cli.verbose import prefix_log
-from afflux.cli.wireshark import wireshark
 
-__all__ = ["app", "run"]
+__all__ = ["application", "run"]
 
-_FUNCTIONS: tuple[Callable[..., None] | typer.Typer, ...]
-_FUNCTIONS = (
-    *(serve, request, relay, bench, decode, inspect, capture, wireshark, check, demo, journal, spark),
-    *(shell, doctor),
-)
-"The functions of the commands; ``spark`` has commands of its own."
-
-app = typer.Typer(
-    name="afflux",
-    help="Call, serve, measure and decode RSocket and five other protocols, with back-pressure.",
-    epilog=epilog("afflux"),
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
+_HELP: Final = "Call, serve, measure and decode RSocket and five other protocols, with back-pressure."
 
 
-def _add(name: str, command: Callable[..., None] | typer.Typer) -> None:
-    if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name, epilog=epilog(name))
-    else:
-        app.command(name, epilog=epilog(name))(guarded(command))
+def application(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """Return the application with these commands. Only their modules are imported."""
+    app = typer.Typer(
+        name="afflux",
+        epilog=epilog("afflux"),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    for name in names:
+        command = getattr(import_module(f"afflux.cli.{name}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, epilog=epilog(name))
+        else:
+            app.command(name, epilog=epilog(name))(guarded(command))
+    app.callback(help=_HELP)(_afflux)
+    return app
 
 
-for _name, _function in zip(COMMANDS, _FUNCTIONS, strict=True):
-    _add(_name, _function)
-
-
-@app.callback()
 def _afflux(version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.")) -> None:
-    """Call, serve, measure and decode RSocket and five other protocols, with back-pressure."""
+    """Accept ``--version``, which was handled before."""
 
 
 @cache
-def _tree() -> Callable[..., Any]:
+def _tree(names: Sequence[str]) -> Callable[..., Any]:
     """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
-    tree = typer.main.get_command(app)
+    tree = typer.main.get_command(application(names))
     _adjust_help(tree)
     return tree
 
@@ -103,7 +83,8 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
         tell(f"afflux: {wrong}")
         return USAGE
     try:
-        code = _tree()(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
+        names = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+        code = _tree(tuple(names))(list(arguments), prog_name="afflux", standalone_mode=False, **settings)
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
