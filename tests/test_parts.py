@@ -14,8 +14,8 @@ def test_every_test_is_in_one_part() -> None:
     assert parts.pop("repetitive") == parts["inner"]
     # two parts share these folders: one runs the tests with either mark, the other those without
     assert [marks[-1] for marks in runner.MARKED.values()] == [
-        "not repetitive and not hypothesis",
-        "repetitive or hypothesis",
+        "not repetitive and not hypothesis and not long",
+        "(repetitive or hypothesis) and not long",
     ]
     folders = [folder for folders in parts.values() for folder in folders]
     assert len(folders) == len(set(folders)) and all((runner.ROOT / folder).exists() for folder in folders)

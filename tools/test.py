@@ -2,7 +2,8 @@
 
 Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in
 one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
-``ROUNDS`` repeat tests on other builds, or with more examples; they run only when they are named.
+``ROUNDS`` repeat tests on other builds or with more examples, or run the long ones; they run only when they are named.
+A part leaves out the tests with the mark ``long``, and tries fewer random examples than a single run of pytest.
 
 Every folder and file of tests belongs to one part: ``rest`` runs what no other part names.
 """
@@ -65,7 +66,7 @@ FOLDERS = {
 The longest are first, so that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has
 one for all.
 """
-WITH_SPARK = {"spark", "kills"}
+WITH_SPARK = {"spark", "kills", "long"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
 PREPARED = {
     "tests.spark.starting": WITH_SPARK,
@@ -77,19 +78,22 @@ PREPARING = {module: Lock() for module in PREPARED}
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
-    "inner": ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis"],
-    "repetitive": ["-m", "repetitive or hypothesis"],
+    "inner": ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis and not long"],
+    "repetitive": ["-m", "(repetitive or hypothesis) and not long"],
 }
 """``inner`` measures coverage. Measured tests take three times as long: those that repeat the same lines are excluded,
 and those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
-LONG = ["--hypothesis-profile=long", "-m", "hypothesis or repetitive", "-o", "timeout=1800"]
-ONCE = "not slow and not spark and not repetitive and not hypothesis"
+SMOKE = ["--hypothesis-profile=smoke", "-m", "not long"]
+"Options of every part; those of MARKED come later and count."
+LONG = ["-m", "long", "-o", "timeout=1800"]
+RANDOM = ["--hypothesis-profile=long", "-m", "hypothesis or repetitive", "-o", "timeout=1800"]
+ONCE = "not slow and not spark and not repetitive and not hypothesis and not long"
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
     "wheel": [["tools/compiled.sh", sys.executable, "smoke"]],
-    **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
+    **{name: [[*PYTEST, *SMOKE, *folders]] for name, folders in FOLDERS.items()},
     "types": [[sys.executable, "-m", "mypy"]],
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
@@ -97,17 +101,19 @@ ROUNDS = {
     "compiled": [["tools/compiled.sh", sys.executable]],
     "compiled-all": [["tools/compiled.sh", sys.executable, "all"]],
     "optimized": [[sys.executable, "-O", *PYTEST[1:], "-m", ONCE, *FOLDERS["inner"], "tests/aio"]],
-    "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *LONG]],
+    "long": [[*PYTEST, *LONG]],
+    "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *RANDOM]],
 }
 """``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not;
 the part ``wheel`` builds the same wheel and runs a fifth of the tests of ``compiled``.
+``long`` runs the tests with this mark, of which the parts run a short version.
 ``random`` tries twenty times as many random examples, breaks links at every byte, and decodes captures of 10 GB and of
 ten million connections. ``optimized`` excludes
 repetitions and random examples: no source file contains an assert statement or ``__debug__`` (tests/test_layout.py), so
 all that ``-O`` can change is what a line does each time it runs."""
 
 
-LONGER = {"compiled-all", "random"}
+LONGER = {"compiled-all", "long", "random"}
 "Rounds that may take four times as long as a part."
 
 
@@ -142,7 +148,7 @@ def run(name):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     prepare(name)
     environment |= quick_start() if name in WITH_SPARK else {}
-    environment |= {"AFFLUX_FORKED_READERS": "1"} if name == "spark" else {}  # tests/spark/forking.py
+    environment |= {"AFFLUX_FORKED_READERS": "1"} if name in ("spark", "long") else {}  # tests/spark/forking.py
     with (LOGS / f"{name}.log").open("wb") as log:
         longest = LONGEST * 4 if name in LONGER else LONGEST
         passed = all(succeeds(command, environment, log, longest) for command in commands(name))

@@ -13,10 +13,14 @@ from functools import cache
 import pytest
 
 from afflux.testing import run
+from tests.examples import short
 from tests.testing.simulation import KINDS, Simulation, Story
 
 SEEDS = {"rsocket": 160, "rsocket-draft": 100, "reactivesocket": 60, "jmux": 60, "rsio": 60, "limit": 60}
 BATCH = 10
+BATCHES = [(name, first) for name, count in SEEDS.items() for first in range(0, count, BATCH)]
+QUICK = 40
+"Seeds of each protocol in ``make test``; ``make long`` runs the others, and checks that all together reach everything."
 STEPS = 300_000
 
 REACHED = {
@@ -94,14 +98,13 @@ def faults(protocol: str, seed: int) -> list[str]:
     return [f"{protocol}, seed {seed}, {story.kind}; again: {again}", *story.wrong, "what happened:", *story.lines]
 
 
-@pytest.mark.parametrize(
-    ("protocol", "first"), [(name, first) for name, count in SEEDS.items() for first in range(0, count, BATCH)]
-)
+@pytest.mark.parametrize(("protocol", "first"), short(BATCHES, smoke=[each for each in BATCHES if each[1] < QUICK]))
 def test_every_run_keeps_its_promises(protocol: str, first: int) -> None:
     wrong = [line for seed in seeds(protocol, first) for line in faults(protocol, seed)]
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 @pytest.mark.skipif("AFFLUX_SEED" in os.environ, reason="one run does not reach everything")
 @pytest.mark.parametrize("protocol", SEEDS)
 def test_the_runs_together_reach_everything(protocol: str, capsys: pytest.CaptureFixture[str]) -> None:
