@@ -38,6 +38,7 @@ def test_parts_run_in_processes_of_their_own(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"
     assert spark_delay.main(["--seconds", "1", "--out", str(out)]) in (0, 1)

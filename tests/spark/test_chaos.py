@@ -1,6 +1,6 @@
 """Cells of `make chaos` (SP-03, SP-08, SP-10), and the ledger finds what is wrong.
 
-`make test` runs four, which kill, cut and fill; `make long` runs the twelve of `python -m chaos --smoke`.
+`make test` runs four of the twelve of `python -m chaos --smoke`, which kill, cut and fill; `make long` runs the others.
 """
 
 from __future__ import annotations
