@@ -56,7 +56,6 @@ def test_two_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_queries_that_were_killed_at_their_end_end_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in quick_start().items():

@@ -23,7 +23,6 @@ MIB = 1 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_parts_run_in_processes_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "spark.json"
@@ -38,7 +37,6 @@ def test_parts_run_in_processes_of_their_own(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.spark
-@pytest.mark.long
 def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"
     assert spark_delay.main(["--seconds", "1", "--out", str(out)]) in (0, 1)
@@ -51,7 +49,6 @@ def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_references_are_measured_in_the_session_of_the_source(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"

@@ -49,7 +49,7 @@ def test_a_killed_run_and_the_next_one(tmp_path: Path, master: str) -> None:
         [*command, *executors], env=environment, stderr=subprocess.PIPE, start_new_session=True, text=True
     ) as driver:
         assert driver.stderr is not None
-        assert driver.stderr.readline().endswith("starting Spark on local-cluster[2,1,1024]\n")
+        assert driver.stderr.readline().endswith(f"starting Spark on {master}\n")
         for line in driver.stderr:
             if "1 capture, " in line:  # the plan is made, and the tasks begin
                 break

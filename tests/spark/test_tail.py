@@ -60,7 +60,6 @@ def test_an_example_writes_the_table(line: str, uri: str, spark: Any, tmp_path: 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.long  # test_leaving.py interrupts calls, and a call continues another in the test of the examples
 def test_a_stopped_call_is_continued_by_the_next(uri: str, spark: Any, tmp_path: Path) -> None:
     endless = asked(count=300, open=True, every_ms=20)
     command = [sys.executable, "-m", "afflux", "spark", "tail", uri, "-d", endless, "--out", str(tmp_path / "table")]
