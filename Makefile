@@ -29,8 +29,8 @@ test: setup ## style, strict types and all tests; what must pass before a change
 tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them
 	@$(BIN)/python -m tools.test $(or $(PARTS),tests)
 
-lint: setup ## style and format
-	@$(BIN)/python -m tools.test lint
+lint: setup ## style, format, and pages that tools write: what finds mistakes in seconds
+	@$(BIN)/python -m tools.test lint generated
 
 types: setup ## strict types
 	@$(BIN)/python -m tools.test types

@@ -1,7 +1,8 @@
-"""Run the parts of ``make test``, four at a time: ``python -m tools.test [PART…]``.
+"""Run the parts of ``make test``, five at a time: ``python -m tools.test [PART…]``.
 
 Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in
 one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
+The parts of ``FIRST`` take seconds; where one of them fails, the others do not start.
 ``ROUNDS`` repeat tests on other builds or with more examples, or run the long ones; they run only when they are named.
 A part leaves out the tests with the mark ``long``, and tries fewer random examples than a single run of pytest.
 
@@ -22,21 +23,31 @@ from tests.spark.starting import quick_start
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
-AT_ONCE = 4
-"Parts that start processes wait half of the time: with twice as many as there are cores, none is idle."
+AT_ONCE = 5
+"Parts that start processes wait half of the time: with more than twice as many as there are cores, none is idle."
 LONGEST = 1800
 "Seconds that a command may take. Then it is aborted, and its log shows where each of its threads was."
 
 FOLDERS = {
+    "generated": [
+        "tests/test_citations.py",
+        "tests/test_conformance.py",
+        "tests/test_frame_pages.py",
+        "tests/test_parts.py",
+        "tests/test_reference.py",
+    ],
+    "layout": ["tests/test_layout.py", "tests/test_public.py"],
     "spark": ["tests/spark"],
     "kills": [
-        "tests/demo",
-        "tests/spark/test_benchmark.py",
-        "tests/spark/test_benchmark_all.py",
         "tests/spark/test_chaos.py",
         "tests/spark/test_decode_interrupted.py",
         "tests/spark/test_decode_killed.py",
         "tests/spark/test_driver_killed.py",
+    ],
+    "demos": ["tests/demo"],
+    "queries": [
+        "tests/spark/test_benchmark.py",
+        "tests/spark/test_benchmark_all.py",
         "tests/spark/test_embedded.py",
         "tests/spark/test_tail.py",
     ],
@@ -63,10 +74,12 @@ FOLDERS = {
 }
 """What the parts with tests name; a file that one part names is not in the folders of another.
 
-The longest are first, so that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has
-one for all.
+The longest are first, so that no core is idle at the end. ``kills`` and ``demos`` start a JVM for each of their tests;
+``spark`` and ``queries`` have one for all.
 """
-WITH_SPARK = {"spark", "kills", "long"}
+FIRST = ("lint", "generated", "layout")
+"What finds mistakes in seconds. Their commands do not start processes that last."
+WITH_SPARK = {"spark", "kills", "demos", "queries", "long"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
 PREPARED = {
     "tests.spark.starting": WITH_SPARK,
@@ -176,6 +189,31 @@ def succeeds(command, environment, log, longest):
             return False
 
 
+def together(names):
+    """Run these parts, some at a time; return the name of each, whether it passed, and its seconds."""
+    results = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in as_completed([pool.submit(run, name) for name in names]):
+            name, passed, seconds = done.result()
+            results.append((name, passed, seconds))
+            print(f"\n== {name}: {seconds:.0f} s", flush=True)
+            print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
+    return results
+
+
+def worked():
+    """Return the seconds that the processors have worked: on Linux for all processes, elsewhere for children that ended.
+
+    A JVM ends after the process that started it, so that only the kernel counts its seconds.
+    """
+    try:
+        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+    except OSError:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 def main(names):
     """Run these parts; return the exit code."""
     names = [part for name in names for part in (TESTS if name == "tests" else [name])]
@@ -187,16 +225,15 @@ def main(names):
     LOGS.mkdir(parents=True, exist_ok=True)
     since = time.monotonic()
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
-    results = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in as_completed([pool.submit(run, name) for name in names]):
-            name, passed, seconds = done.result()
-            results.append((name, passed, seconds))
-            print(f"\n== {name}: {seconds:.0f} s", flush=True)
-            print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
-    used, whole = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - since
-    busy = (used.ru_utime + used.ru_stime) / whole / (os.cpu_count() or 1)
+    before = worked()
+    results = together([name for name in names if name in FIRST])
+    skipped = [] if all(passed for _, passed, _ in results) else [name for name in names if name not in FIRST]
+    results += together([name for name in names if name not in {*FIRST, *skipped}])
+    whole = time.monotonic() - since
+    busy = (worked() - before) / whole / (os.cpu_count() or 1)
     print(f"\n== summary: {whole:.0f} s, in which the processors were busy for {100 * busy:.0f} %")
+    if skipped:
+        print(f"not started, because of the failure: {', '.join(skipped)}")
     for name, passed, seconds in sorted(results, key=lambda result: result[1], reverse=True):
         print(f"{name:10} {seconds:5.0f} s  {'passed' if passed else 'FAILED'}")
     failed = [name for name, passed, _ in results if not passed]
