@@ -202,7 +202,7 @@ def together(names):
 
 
 def worked():
-    """Return the seconds that the processors have worked: on Linux for all processes, elsewhere for children that ended.
+    """Return the seconds that the processors have worked: for all processes on Linux, elsewhere for ended children.
 
     A JVM ends after the process that started it, so that only the kernel counts its seconds.
     """
