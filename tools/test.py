@@ -45,6 +45,7 @@ FOLDERS = {
         "tests/spark/test_driver_killed.py",
     ],
     "demos": ["tests/demo"],
+    "rest": [],
     "queries": [
         "tests/spark/test_benchmark.py",
         "tests/spark/test_benchmark_all.py",
@@ -62,7 +63,6 @@ FOLDERS = {
         "tests/cli/test_servers_gone.py",
     ],
     "captures": ["tests/capture"],
-    "rest": [],
     "honest": ["tests/honest"],
     "drivers": ["tests/aio", "tests/sync"],
     "links": ["tests/transports", "tests/testing", "tests/peers"],
@@ -75,7 +75,7 @@ FOLDERS = {
 """What the parts with tests name; a file that one part names is not in the folders of another.
 
 The longest are first, so that no core is idle at the end. ``kills`` and ``demos`` start a JVM for each of their tests;
-``spark`` and ``queries`` have one for all.
+``spark`` and ``queries`` have one for all. The first ones wait often, and ``wheel`` and ``types`` compute meanwhile.
 """
 FIRST = ("lint", "generated", "layout")
 "What finds mistakes in seconds. Their commands do not start processes that last."
@@ -105,9 +105,9 @@ ONCE = "not slow and not spark and not repetitive and not hypothesis and not lon
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
+    "types": [[sys.executable, "-m", "mypy"]],
     "wheel": [["tools/compiled.sh", sys.executable, "smoke"]],
     **{name: [[*PYTEST, *SMOKE, *folders]] for name, folders in FOLDERS.items()},
-    "types": [[sys.executable, "-m", "mypy"]],
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
 ROUNDS = {
