@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests lint types rounds optimized compiled random docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds long optimized compiled random docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -23,20 +23,23 @@ demo: setup ## stream a year of flights into Parquet, with a crash halfway (ROWS
 demo-live: setup ## a live stream through a relay into windows and a sink, with two crashes and a line of figures (ROWS=20000 for fewer)
 	@$(BIN)/python -m afflux demo --live --out $(OUT)-live $(if $(ROWS),--rows $(ROWS))
 
-test: setup ## style, strict types and all tests; what must pass before a change lands (20 to 30 minutes on two cores)
+test: setup ## style, strict types and all tests; what must pass before a change lands (20 to 25 minutes on two cores)
 	@$(BIN)/python -m tools.test
 
 tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them
 	@$(BIN)/python -m tools.test $(or $(PARTS),tests)
 
-lint: setup ## style and format
-	@$(BIN)/python -m tools.test lint
+lint: setup ## style, format, and pages that tools write: what finds mistakes in seconds
+	@$(BIN)/python -m tools.test lint generated
 
 types: setup ## strict types
 	@$(BIN)/python -m tools.test types
 
-rounds: setup ## all rounds: optimized, compiled with all its tests, random
-	@$(BIN)/python -m tools.test optimized compiled-all random
+rounds: setup ## all rounds: long, optimized, compiled with all its tests, random
+	@$(BIN)/python -m tools.test long optimized compiled-all random
+
+long: setup ## the long tests, of which make test runs a short version: kill points, floods, sizes, repetitions
+	@$(BIN)/python -m tools.test long
 
 optimized: setup ## tests of the protocols and the asyncio driver again, under python -O
 	@$(BIN)/python -m tools.test optimized

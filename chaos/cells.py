@@ -95,4 +95,4 @@ SMOKE: Final = tuple(
         "sink-network-cut-task",
     )
 )
-"The twelve cells of ``make test``."
+"The cells of ``--smoke``, and of the tests."

@@ -15,6 +15,7 @@ _LEFT_S = 10.0
 "Seconds in which a thread must end after the tests."
 
 settings.register_profile("afflux", deadline=None, max_examples=100)  # a machine that is busy is not a failure
+settings.register_profile("smoke", deadline=None, max_examples=30)
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.load_profile("afflux")
 

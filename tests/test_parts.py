@@ -14,8 +14,8 @@ def test_every_test_is_in_one_part() -> None:
     assert parts.pop("repetitive") == parts["inner"]
     # two parts share these folders: one runs the tests with either mark, the other those without
     assert [marks[-1] for marks in runner.MARKED.values()] == [
-        "not repetitive and not hypothesis",
-        "repetitive or hypothesis",
+        "not repetitive and not hypothesis and not long",
+        "(repetitive or hypothesis) and not long",
     ]
     folders = [folder for folders in parts.values() for folder in folders]
     assert len(folders) == len(set(folders)) and all((runner.ROOT / folder).exists() for folder in folders)
@@ -56,3 +56,19 @@ def test_the_processes_of_a_part_write_bytecode(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert runner.main(["one"]) == 0
     assert "without bytecode: False\n" in capfd.readouterr().out
+
+
+def test_a_quick_part_that_fails_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert {*runner.FIRST} < {*runner.PARTS}
+    program = "print('the pages are old'); raise SystemExit(1)"
+    slow = [[sys.executable, "-c", "print('a slow part')"]]
+    monkeypatch.setattr(runner, "PARTS", {"slow": slow, "lint": [[sys.executable, "-c", program]]})
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "LOGS", tmp_path / "logs")
+    assert runner.main([]) == 1
+    shown = capfd.readouterr().out
+    assert "the pages are old\n" in shown and "a slow part" not in shown
+    assert shown.endswith("s  FAILED\n== failed: lint\n") and "not started, because of the failure: slow\n" in shown
+    assert runner.main(["slow"]) == 0

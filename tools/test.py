@@ -1,8 +1,10 @@
-"""Run the parts of ``make test``, four at a time: ``python -m tools.test [PART…]``.
+"""Run the parts of ``make test``, five at a time: ``python -m tools.test [PART…]``.
 
 Without arguments all ``PARTS`` run; ``tests`` means those with tests. The output of a part is shown in
 one piece when the part ends, and the result of each part at the end. The exit code is 1 when a part has failed.
-``ROUNDS`` repeat tests on other builds, or with more examples; they run only when they are named.
+The parts of ``FIRST`` take seconds; where one of them fails, the others do not start.
+``ROUNDS`` repeat tests on other builds or with more examples, or run the long ones; they run only when they are named.
+A part leaves out the tests with the mark ``long``, and tries fewer random examples than a single run of pytest.
 
 Every folder and file of tests belongs to one part: ``rest`` runs what no other part names.
 """
@@ -21,21 +23,32 @@ from tests.spark.starting import quick_start
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test"
-AT_ONCE = 4
-"Parts that start processes wait half of the time: with twice as many as there are cores, none is idle."
+AT_ONCE = 5
+"Parts that start processes wait half of the time: with more than twice as many as there are cores, none is idle."
 LONGEST = 1800
 "Seconds that a command may take. Then it is aborted, and its log shows where each of its threads was."
 
 FOLDERS = {
+    "generated": [
+        "tests/test_citations.py",
+        "tests/test_conformance.py",
+        "tests/test_frame_pages.py",
+        "tests/test_parts.py",
+        "tests/test_reference.py",
+    ],
+    "layout": ["tests/test_layout.py", "tests/test_public.py"],
     "spark": ["tests/spark"],
     "kills": [
-        "tests/demo",
-        "tests/spark/test_benchmark.py",
-        "tests/spark/test_benchmark_all.py",
         "tests/spark/test_chaos.py",
         "tests/spark/test_decode_interrupted.py",
         "tests/spark/test_decode_killed.py",
         "tests/spark/test_driver_killed.py",
+    ],
+    "demos": ["tests/demo"],
+    "rest": [],
+    "queries": [
+        "tests/spark/test_benchmark.py",
+        "tests/spark/test_benchmark_all.py",
         "tests/spark/test_embedded.py",
         "tests/spark/test_tail.py",
     ],
@@ -50,7 +63,6 @@ FOLDERS = {
         "tests/cli/test_servers_gone.py",
     ],
     "captures": ["tests/capture"],
-    "rest": [],
     "honest": ["tests/honest"],
     "drivers": ["tests/aio", "tests/sync"],
     "links": ["tests/transports", "tests/testing", "tests/peers"],
@@ -62,10 +74,12 @@ FOLDERS = {
 }
 """What the parts with tests name; a file that one part names is not in the folders of another.
 
-The longest are first, so that no core is idle at the end. ``kills`` starts a JVM for each of its tests, ``spark`` has
-one for all.
+The longest are first, so that no core is idle at the end. ``kills`` and ``demos`` start a JVM for each of their tests;
+``spark`` and ``queries`` have one for all. The first ones wait often, and ``wheel`` and ``types`` compute meanwhile.
 """
-WITH_SPARK = {"spark", "kills"}
+FIRST = ("lint", "generated", "layout")
+"What finds mistakes in seconds. Their commands do not start processes that last."
+WITH_SPARK = {"spark", "kills", "demos", "queries", "long"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
 PREPARED = {
     "tests.spark.starting": WITH_SPARK,
@@ -77,37 +91,42 @@ PREPARING = {module: Lock() for module in PREPARED}
 
 PYTEST = [sys.executable, "-m", "pytest", "-q"]
 MARKED = {
-    "inner": ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis"],
-    "repetitive": ["-m", "repetitive or hypothesis"],
+    "inner": ["--cov", "--cov-report=term-missing", "-m", "not repetitive and not hypothesis and not long"],
+    "repetitive": ["-m", "(repetitive or hypothesis) and not long"],
 }
 """``inner`` measures coverage. Measured tests take three times as long: those that repeat the same lines are excluded,
 and those of random examples, so that coverage does not depend on luck."""
 RUFF = str(Path(sys.executable).with_name("ruff"))
-LONG = ["--hypothesis-profile=long", "-m", "hypothesis or repetitive", "-o", "timeout=1800"]
-ONCE = "not slow and not spark and not repetitive and not hypothesis"
+SMOKE = ["--hypothesis-profile=smoke", "-m", "not long"]
+"Options of every part; those of MARKED come later and count."
+LONG = ["-m", "long", "-o", "timeout=1800"]
+RANDOM = ["--hypothesis-profile=long", "-m", "hypothesis or repetitive", "-o", "timeout=1800"]
+ONCE = "not slow and not spark and not repetitive and not hypothesis and not long"
 
 PARTS = {
     "lint": [[RUFF, "check", "."], [RUFF, "format", "--check", "."]],
-    "wheel": [["tools/compiled.sh", sys.executable, "smoke"]],
-    **{name: [[*PYTEST, *folders]] for name, folders in FOLDERS.items()},
     "types": [[sys.executable, "-m", "mypy"]],
+    "wheel": [["tools/compiled.sh", sys.executable, "smoke"]],
+    **{name: [[*PYTEST, *SMOKE, *folders]] for name, folders in FOLDERS.items()},
 }
 TESTS = [name for name in PARTS if name not in ("lint", "types")]
 ROUNDS = {
     "compiled": [["tools/compiled.sh", sys.executable]],
     "compiled-all": [["tools/compiled.sh", sys.executable, "all"]],
     "optimized": [[sys.executable, "-O", *PYTEST[1:], "-m", ONCE, *FOLDERS["inner"], "tests/aio"]],
-    "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *LONG]],
+    "long": [[*PYTEST, *LONG]],
+    "random": [["env", "AFFLUX_EXHAUSTIVE=1", *PYTEST, *RANDOM]],
 }
 """``compiled`` leaves out what can hardly differ in a compiled build (tools/compiled.sh), ``compiled-all`` does not;
 the part ``wheel`` builds the same wheel and runs a fifth of the tests of ``compiled``.
+``long`` runs the tests with this mark, of which the parts run a short version.
 ``random`` tries twenty times as many random examples, breaks links at every byte, and decodes captures of 10 GB and of
 ten million connections. ``optimized`` excludes
 repetitions and random examples: no source file contains an assert statement or ``__debug__`` (tests/test_layout.py), so
 all that ``-O`` can change is what a line does each time it runs."""
 
 
-LONGER = {"compiled-all", "random"}
+LONGER = {"compiled-all", "long", "random"}
 "Rounds that may take four times as long as a part."
 
 
@@ -142,7 +161,7 @@ def run(name):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     prepare(name)
     environment |= quick_start() if name in WITH_SPARK else {}
-    environment |= {"AFFLUX_FORKED_READERS": "1"} if name == "spark" else {}  # tests/spark/forking.py
+    environment |= {"AFFLUX_FORKED_READERS": "1"} if name in ("spark", "long") else {}  # tests/spark/forking.py
     with (LOGS / f"{name}.log").open("wb") as log:
         longest = LONGEST * 4 if name in LONGER else LONGEST
         passed = all(succeeds(command, environment, log, longest) for command in commands(name))
@@ -170,6 +189,31 @@ def succeeds(command, environment, log, longest):
             return False
 
 
+def together(names):
+    """Run these parts, some at a time; return the name of each, whether it passed, and its seconds."""
+    results = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in as_completed([pool.submit(run, name) for name in names]):
+            name, passed, seconds = done.result()
+            results.append((name, passed, seconds))
+            print(f"\n== {name}: {seconds:.0f} s", flush=True)
+            print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
+    return results
+
+
+def worked():
+    """Return the seconds that the processors have worked: for all processes on Linux, elsewhere for ended children.
+
+    A JVM ends after the process that started it, so that only the kernel counts its seconds.
+    """
+    try:
+        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+    except OSError:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
 def main(names):
     """Run these parts; return the exit code."""
     names = [part for name in names for part in (TESTS if name == "tests" else [name])]
@@ -181,16 +225,15 @@ def main(names):
     LOGS.mkdir(parents=True, exist_ok=True)
     since = time.monotonic()
     print(f"running {', '.join(names)}; logs in {LOGS.relative_to(ROOT)}", flush=True)
-    results = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in as_completed([pool.submit(run, name) for name in names]):
-            name, passed, seconds = done.result()
-            results.append((name, passed, seconds))
-            print(f"\n== {name}: {seconds:.0f} s", flush=True)
-            print((LOGS / f"{name}.log").read_text(errors="replace"), end="", flush=True)
-    used, whole = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - since
-    busy = (used.ru_utime + used.ru_stime) / whole / (os.cpu_count() or 1)
+    before = worked()
+    results = together([name for name in names if name in FIRST])
+    skipped = [] if all(passed for _, passed, _ in results) else [name for name in names if name not in FIRST]
+    results += together([name for name in names if name not in {*FIRST, *skipped}])
+    whole = time.monotonic() - since
+    busy = (worked() - before) / whole / (os.cpu_count() or 1)
     print(f"\n== summary: {whole:.0f} s, in which the processors were busy for {100 * busy:.0f} %")
+    if skipped:
+        print(f"not started, because of the failure: {', '.join(skipped)}")
     for name, passed, seconds in sorted(results, key=lambda result: result[1], reverse=True):
         print(f"{name:10} {seconds:5.0f} s  {'passed' if passed else 'FAILED'}")
     failed = [name for name, passed, _ in results if not passed]

@@ -21,6 +21,7 @@ from afflux.cli import COMMANDS
 from tests.capture.tabling import SETUP, asks, complete, item, packets
 from tests.capture.writing import pcap
 from tests.cli.running import COMMAND, PATIENCE, PIPE, Server
+from tests.examples import short
 
 FRAMES = [(0, True, SETUP + asks(1, 9)), (0.5, False, item(1) * 9 + complete(1))]
 SUM = "channel sum = recv int -> end\n"
@@ -61,6 +62,10 @@ RUNNING = {
 }
 "What runs until it is stopped, where the command can do so."
 
+QUICK_PRINTING = ("request", "decode", "inspect", "shell", "spark decode", "--help")
+QUICK_RUNNING = ("serve", "request", "inspect", "capture", "spark tail", "spark decode", "shell")
+"""The commands of ``make test``: one for each way of reading and writing. ``make long`` runs the others."""
+
 MODULES = (300, 800) if os.environ.get("AFFLUX_EXHAUSTIVE") else (800,)
 "The numbers of imported modules after which SIGINT arrives: those of every command (make random), and its own."
 QUIET_S = 2.0
@@ -100,7 +105,7 @@ def in_a_shell(command: str, redirected: str, uri: str) -> subprocess.CompletedP
     )
 
 
-@pytest.mark.parametrize("command", PRINTING)
+@pytest.mark.parametrize("command", short(PRINTING, smoke=QUICK_PRINTING))
 def test_nobody_reads(uri: str, command: str) -> None:
     ran = in_a_shell(command, "| exec 0<&-; exit ${PIPESTATUS[0]}", uri)
     assert ran.returncode in (0, 141)  # 0: it has written all before its reader was gone
@@ -108,7 +113,7 @@ def test_nobody_reads(uri: str, command: str) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is a device of Linux")
-@pytest.mark.parametrize("command", PRINTING)
+@pytest.mark.parametrize("command", short(PRINTING, smoke=QUICK_PRINTING))
 def test_stdout_is_full(uri: str, command: str) -> None:
     ran = in_a_shell(command, ">/dev/full", uri)
     assert ran.returncode == 1
@@ -116,7 +121,7 @@ def test_stdout_is_full(uri: str, command: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("command", PRINTING)
+@pytest.mark.parametrize("command", short(PRINTING, smoke=QUICK_PRINTING))
 def test_stderr_is_closed(uri: str, command: str) -> None:
     ran = in_a_shell(command, "2>&-", uri)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -141,7 +146,7 @@ def interrupted_after(process: subprocess.Popen[bytes], modules: int) -> list[st
 
 
 @pytest.mark.parametrize("modules", MODULES)
-@pytest.mark.parametrize("command", RUNNING)
+@pytest.mark.parametrize("command", short(RUNNING, smoke=QUICK_RUNNING))
 def test_sigint(silent: str, command: str, modules: int) -> None:
     words = shlex.split(f"{command} {RUNNING[command].format(silent=silent)}")
     env = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}

@@ -17,6 +17,7 @@ from typing import IO
 import pytest
 
 from tests.cli.running import COMMAND, PATIENCE, PIPE, Server
+from tests.examples import short
 
 ENDLESS = json.dumps({"count": 100_000_000, "size": 10})
 
@@ -99,7 +100,9 @@ WAITING = {
 }
 
 
-@pytest.mark.parametrize("command", WAITING)
+@pytest.mark.parametrize(
+    "command", short(WAITING, smoke=["request", "request --channel -D -", "bench", "request -d x"])
+)
 def test_while_a_server_is_silent(command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -190,7 +193,11 @@ def test_within_a_finalizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", ["-o ndjson", "-o csv", "-o raw", "-o json", "-o table", "--graph", "--credit auto"]
+    "options",
+    short(
+        ["-o ndjson", "-o csv", "-o raw", "-o json", "-o table", "--graph", "--credit auto"],
+        smoke=["-o ndjson", "-o raw", "-o table", "--graph"],
+    ),
 )
 def test_in_the_middle_of_a_stream(uri: str, options: str) -> None:
     with started(["request", uri, "--stream", "-d", ENDLESS, *options.split()]) as process:

@@ -29,9 +29,12 @@ from afflux.demo.live import Figures
 from afflux.demo.processes import Service, process
 from afflux.spark import session
 from tests.cli.running import afflux, here
+from tests.examples import short
 from tests.spark.starting import quick_start
 
 ROWS = 6_000
+ENDS = [(signal.SIGINT, "Spark session after"), (signal.SIGTERM, "/s, lag ")]
+"A signal, and the text that is shown when it comes."
 PATIENCE_S = 120.0
 
 
@@ -85,7 +88,7 @@ async def _twice(out: Path, rows: int) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("number", "when"), [(signal.SIGINT, "Spark session after"), (signal.SIGTERM, "/s, lag ")])
+@pytest.mark.parametrize(("number", "when"), short(ENDS, smoke=ENDS[1:]))
 def test_a_signal_leaves_no_process_behind(number: signal.Signals, when: str, tmp_path: Path) -> None:
     mark = f"AFFLUX_TEST_MARK={uuid.uuid4()}"
     name, _, value = mark.partition("=")

@@ -86,7 +86,7 @@ CASES = HOSTILE | {
 FAILS: dict[str, str] = {}
 "Flood to the issue for which an honest client is harmed by it today."
 QUICK = ("FL-03", "FL-07", "SI-31", "pings", "cancels", "requests", "http", "fragments")
-"The representative ones; the others are slow."
+"The representative ones; the others are long."
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def cases() -> Iterator[object]:
         marks: list[pytest.MarkDecorator] = (
             [pytest.mark.xfail(strict=True, reason=FAILS[name])] if name in FAILS else []
         )
-        marks += [] if name in QUICK else [pytest.mark.slow]
+        marks += [] if name in QUICK else [pytest.mark.slow, pytest.mark.long]
         yield pytest.param(flood, marks=marks, id=f"{flood.wire}-{name}")
 
 

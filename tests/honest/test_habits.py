@@ -67,6 +67,8 @@ def cases(*, in_process: bool) -> list[object]:
             if in_process and (transport != "tcp" or not habit.in_process):
                 continue
             marks = [pytest.mark.slow] if habit.slow else []
+            if habit.slow and (in_process or transport != habit.transports[0]):
+                marks.append(pytest.mark.long)
             if habit.fails:
                 marks.append(pytest.mark.xfail(strict=True, reason=habit.fails))
             found.append(pytest.param(habit, transport, marks=marks, id=f"{habit.wire}-{transport}-{habit.name}"))

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 from benchmarks.capture_files import make  # noqa: E402
 
+from tests.examples import short  # noqa: E402
 from tests.spark.starting import quick_start  # noqa: E402
 
 PROC = Path("/proc")
@@ -102,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", short([signal.SIGINT, signal.SIGTERM], smoke=[signal.SIGINT]))
 def test_in_the_middle_without_spark(number: signal.Signals, folder: Path) -> None:
     with decoding(folder, "--master", "none") as run:
         until(run, lambda: list(folder.glob(".tables.tmp-*/attempt-*/frames/*.parquet")))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import short
 from tests.spark.conftest import QUICK, asked
 from tests.spark.starting import quick_start
 
@@ -82,7 +83,7 @@ def test_a_second_interrupt_ends_a_batch_with_own_lines_only(uri: str, tmp_path:
     assert logs(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", short([signal.SIGINT, signal.SIGTERM], smoke=[signal.SIGTERM]))
 def test_a_signal_while_spark_starts_leaves_nothing(number: int, uri: str, tmp_path: Path) -> None:
     with tailing(uri, tmp_path) as process:
         lines = lines_until(process, "starting Spark")

@@ -20,6 +20,7 @@ import pytest
 
 import afflux
 from afflux.protocols.rsocket.staging import Key, staging_of
+from tests.examples import short
 from tests.spark.conftest import HERE, Link, beside, listening
 from tests.spark.querying import query
 
@@ -334,7 +335,7 @@ def test_a_worker_killed_while_it_stages(spark: Any, receiving: Receiving) -> No
     assert Counter(rows(receiving.directory)) == wanted(5000)
 
 
-@pytest.mark.parametrize("point", ["staging", "committing", "committed"])
+@pytest.mark.parametrize("point", short(["staging", "committing", "committed"], smoke=["committing"]))
 def test_a_receiver_killed(spark: Any, receiving: Receiving, point: str) -> None:
     """SP-18, with ``committed``: the answer to the commit is lost."""
 
