@@ -127,6 +127,13 @@ class Dissector:
         """Bytes without which ``feed`` returns no record."""
         return max(self._skip, self._need - self._buffer.pending)
 
+    def joined(self, size: int) -> bytes | None:
+        """Return ``rest`` if ``size`` more bytes may complete a frame; None otherwise."""
+        held = self._buffer.held
+        if self.over or self._skip or size < self._need - len(held):
+            return None
+        return bytes(held) if held else b""
+
     def passed(self, size: int, rest: bytes, need: int) -> None:
         """Continue after frames that the caller has read itself.
 
