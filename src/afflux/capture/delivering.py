@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from afflux.capture.flows import Flows
     from afflux.capture.whole import Brief
 
-__all__ = ["Delivering", "Flags", "waits"]
+__all__ = ["Delivering", "Flags"]
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 _FEW = 64
@@ -142,7 +142,7 @@ class Delivering:
                         return
             _, _, _, _, flags, _, size, cut, _ = row
             if not flags & (SYN | FIN | RST) and not cut:
-                if not (size or waits(entry)):
+                if not (size or _waits(entry)):
                     place += 1
                     continue
                 if isinstance(entry, Connection) and entry.consumer.settled and not entry.consumer.idle:
@@ -341,6 +341,6 @@ def _begins_late(entry: Entry | None, row: Row) -> bool:
     return True
 
 
-def waits(entry: Entry | None) -> bool:
+def _waits(entry: Entry | None) -> bool:
     """Whether bytes of a connection wait for missing ones."""
     return isinstance(entry, Connection) and bool(entry.halves[False].waiting or entry.halves[True].waiting)
