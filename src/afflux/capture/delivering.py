@@ -47,16 +47,12 @@ class Delivering:
         self._suspect, self._following = suspect, following
         self._final = final
         self._flows = flows
-        self._time = packets.time
         self._found = found
         self._keys = keys
-        self._flow = flow
-        self._rows: list[Row] = []
-        self._alone = 0
+        self._listed = _Listed(packets, found, flow)
         self._sorted: Sorted | None = None
         self._steady = flows.together.steady if flows.together is not None else None
-        self._remember = flows.remember
-        self._all: tuple[Ints, Ints] | None = None
+        self._remember = flows.recent.remember
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
         """Deliver the segments ``order``, which are sorted by direction."""
@@ -113,7 +109,7 @@ class Delivering:
                 for number in numbers:
                     self._bulk(connection, number)
                 return
-        self._single(key, connection, self._segments(flow), judged)
+        self._single(key, connection, self._listed.of_pair(flow), judged)
 
     def _pass(self, flow: int) -> None:
         """Note the connections that are decoded already, up to a pair of ends."""
@@ -124,7 +120,7 @@ class Delivering:
     def _single(self, key: Key, entry: Entry | None, numbers: list[int], judged: bool) -> None:
         """Deliver the segments of a connection one by one, and those that continue both directions together if that is
         allowed. ``judged``: bytes may be missing."""
-        rows, place, last = self._rows_of(numbers), 0, len(numbers)
+        rows, place, last = self._listed.rows(numbers), 0, len(numbers)
         until = [0, 0]
         while place < last:
             row = rows[numbers[place]]
@@ -204,17 +200,9 @@ class Delivering:
         block, half = self._found.block, connection.halves[rising]
         data = b"".join([block[row[5] : row[5] + row[6]] for row in run])
         half.advance(len(data))
-        self._flows.remember(half, data)
+        self._remember(half, data)
         ends = list(accumulate(row[6] for row in run))
         connection.consumer.data(rising, data, ends, [row[1] for row in run])
-
-    def _segments(self, flow: int) -> list[int]:
-        """All segments of a connection, those without data included: they acknowledge."""
-        if self._all is None:
-            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
-        order, stops = self._all
-        numbers: list[int] = order[stops[flow - 1] if flow else 0 : stops[flow]].tolist()
-        return numbers
 
     def _bulk(self, connection: Connection, number: int) -> None:
         """Deliver segments that continue each other: those of one direction."""
@@ -233,23 +221,6 @@ class Delivering:
             cast("Conversation", consumer), rising, data, number, stop - start, position
         ):
             consumer.data(rising, data.block[start:stop], *data.ends(number))
-
-    def _rows_of(self, numbers: list[int]) -> Numbered:
-        """Return segments by number, some at least."""
-        self._alone += 1
-        if self._rows or self._alone > _FEW:
-            self._rows = self._rows or list(self._listed(slice(None)))
-            return self._rows
-        return dict(zip(numbers, self._listed(numbers), strict=True))
-
-    def _listed(self, chosen: Any) -> Iterator[Row]:
-        """Return some segments as rows."""
-        found = self._found
-        index = found.index[chosen]
-        columns = (found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
-        return zip(
-            self._time[index].tolist(), index.tolist(), *(column[chosen].tolist() for column in columns), strict=True
-        )
 
     def _segment(self, key: Key, entry: Entry | None, row: Row) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
@@ -295,7 +266,7 @@ class Delivering:
             half.advance(len(data))
             flows.hand_over(connection, rising, [data], packet)
             return
-        flows.hand_over(connection, rising, half.feed(seq, data, cut, flows.recent(half)), packet)
+        flows.hand_over(connection, rising, half.feed(seq, data, cut, flows.recent.of(half)), packet)
         if half.disputed:
             flows.dispute(connection, rising, packet)
 
@@ -326,6 +297,47 @@ class Delivering:
                 ended += 1
                 connection.consumer.end(rising, packet)
         connection.closed |= ended == 2
+
+
+class _Listed:
+    """The segments of a batch as rows, for the connections whose segments are looked at one by one.
+
+    Args:
+        packets: the batch.
+        found: its segments.
+        flow: the pair of ends of each.
+    """
+
+    def __init__(self, packets: Packets, found: Segments, flow: Ints) -> None:
+        self._time, self._found, self._flow = packets.time, found, flow
+        self._rows: list[Row] = []
+        self._calls = 0
+        self._all: tuple[Ints, Ints] | None = None
+
+    def of_pair(self, flow: int) -> list[int]:
+        """Return the numbers of all segments of a connection, those without data included: they acknowledge."""
+        if self._all is None:
+            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
+        order, stops = self._all
+        numbers: list[int] = order[stops[flow - 1] if flow else 0 : stops[flow]].tolist()
+        return numbers
+
+    def rows(self, numbers: list[int]) -> Numbered:
+        """Return segments by number, some at least."""
+        self._calls += 1
+        if self._rows or self._calls > _FEW:
+            self._rows = self._rows or list(self._some(slice(None)))
+            return self._rows
+        return dict(zip(numbers, self._some(numbers), strict=True))
+
+    def _some(self, chosen: Any) -> Iterator[Row]:
+        """Return some segments as rows."""
+        found = self._found
+        index = found.index[chosen]
+        columns = (found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
+        return zip(
+            self._time[index].tolist(), index.tolist(), *(column[chosen].tolist() for column in columns), strict=True
+        )
 
 
 def _begins_late(entry: Entry | None, row: Row) -> bool:

@@ -62,9 +62,8 @@ class Flows:
         self._overlap = overlap
         self._conflicts: list[Conflict] = []
         self._table: OrderedDict[Key, Entry] = OrderedDict()
-        self._recent = Recent(limits)
-        self.remember = self._recent.remember
-        "Remembers the last delivered bytes of a direction."
+        self.recent = Recent(limits)
+        "The last delivered bytes of the directions."
         self._waiting_bytes = 0
         self._carried = Carried()
         self._postponed = 0
@@ -200,7 +199,7 @@ class Flows:
             if waits:
                 self.too_much(-half.size)
                 self.hand_over(connection, rising, half.skip_all(), packet)
-            self._recent.forget(half)
+            self.recent.forget(half)
             if waits or not told:
                 connection.consumer.end(rising, packet)
 
@@ -282,11 +281,7 @@ class Flows:
                 consumer.gap(rising, delivery, packet)
             elif not consumer.idle:
                 consumer.data(rising, delivery, (len(delivery),), (packet,))
-            self.remember(connection.halves[rising], delivery)
-
-    def recent(self, half: Half) -> bytes:
-        """Return the last delivered bytes of a direction, as far as they are remembered."""
-        return self._recent.of(half)
+            self.recent.remember(connection.halves[rising], delivery)
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""
