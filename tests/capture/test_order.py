@@ -117,7 +117,8 @@ def test_commands_warn_and_say_what_to_do(tmp_path: Path, wanted: tuple[str, ...
     first = next(number for number, one in enumerate(sent, 1) if not _client(one))
     text = (
         f"packets of 1 connection go back in time, the first is packet {first} of {path}: frames may be missing or in "
-        "the wrong order; sort the packets with `reordercap IN OUT`, and merge captures with `mergecap -w OUT IN IN`"
+        "the wrong order; sort the packets with `reordercap IN OUT`, merge captures with `mergecap -w OUT IN IN`, and "
+        "remove packets that were captured twice with `editcap -d IN OUT`"
     )
     for words in (["decode"], ["inspect"], ["inspect", "--strict"], ["inspect", "-o", "csv"]):
         ran = here(*words, str(path))

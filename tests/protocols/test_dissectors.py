@@ -414,10 +414,11 @@ def test_a_caller_may_read_the_first_frames_itself() -> None:
     for number, (start, end) in enumerate(pairwise(edges)):
         for cut in {start, start + 2, start + 3, end - 1}:
             dissector = made("rsocket")
-            assert dissector.feed(data[:4]) == [] and dissector.rest == data[:4]
+            assert dissector.feed(data[:4]) == [] and dissector.joined(1 << 20) == data[:4]
             need = end - start if cut >= start + 3 else 3
             dissector.passed(start, data[start:cut], need)
-            assert dissector.rest == data[start:cut] and dissector.missing == need - (cut - start)
+            missing = need - (cut - start)
+            assert dissector.joined(missing) == data[start:cut] and dissector.joined(missing - 1) is None
             assert fed(dissector, [data[cut:]]) == whole[number:]
         assert made("rsocket").at(data[start + 3 : end], start + 3) == whole[number]
         between = made("rsocket")
@@ -428,7 +429,7 @@ def test_a_caller_may_read_the_first_frames_itself() -> None:
 def test_after_an_error_nothing_is_left() -> None:
     dissector = made("rsocket")
     dissector.lose(5)
-    assert dissector.over and dissector.rest is None
+    assert dissector.over and dissector.joined(1 << 20) is None
 
 
 def test_the_name_that_a_session_or_a_subscription_asks_for() -> None:

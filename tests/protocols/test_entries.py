@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -181,3 +183,26 @@ def test_what_an_engine_holds(name: str) -> None:
     server.close(0.0)
     list(iter(server.outgoing, b""))
     assert server.held_bytes == 0
+
+
+def engines(statement: str) -> list[str]:
+    """The protocols whose engines a new process has imported after a statement."""
+    program = (
+        f"{statement}; import sys; "
+        "print(*(name.split('.')[2] for name in sorted(sys.modules) if name.startswith('afflux.protocols.') "
+        "and name.endswith('.engine') and name.count('.') == 3))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.split()
+
+
+def test_to_recognize_protocols_imports_no_engine() -> None:
+    """Decoding needs none, and to import all of them takes longer than to decode a small capture."""
+    assert engines("from afflux.protocols.registry import recognizable; assert len(recognizable()) == 6") == []
+
+
+def test_what_selects_a_protocol_imports_its_engine() -> None:
+    """A connection that had to import it would delay the other ones."""
+    assert engines("from afflux.protocols.registry import named; named('jmux')") == ["jmux"]
+    found = engines("from afflux.protocols.registry import any_protocol; any_protocol()")
+    assert {"jmux", "limit", "reactivesocket", "rsio", "rsocket"} <= set(found)

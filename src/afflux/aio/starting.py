@@ -23,7 +23,8 @@ def found(name: str, find: Callable[[str], Any]) -> Any:
     if MODULES[name] not in sys.modules:
         if _loop_runs():
             return partial(Starting, name, find)
-        import afflux.protocols.rsocket.entry  # most calls need these two as well
+        import afflux.protocols.rsocket.engine  # most calls need these three as well
+        import afflux.protocols.rsocket.entry
         import afflux.transports.tcp  # noqa: F401
     return find(name)
 

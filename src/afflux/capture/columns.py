@@ -273,13 +273,11 @@ def _lane(side: Side, numbers: list[int], events: list[Event]) -> _Lane | None:
     if dissector is None:
         return None
     last = events[numbers[-1]]
-    rest = dissector.rest
-    if rest is None:
-        return None
     end = numbers[-1] if last.data is None else None
     given = numbers if end is None else numbers[:-1]
     pieces = [data for number in given if isinstance(data := events[number].data, bytes)]
-    if not pieces or len(pieces) < len(given) or sum(map(len, pieces)) < dissector.missing:
+    rest = dissector.joined(sum(map(len, pieces))) if pieces and len(pieces) == len(given) else None
+    if rest is None:
         return None
     return _Lane(last.conversation, dissector, rest, dissector.offset, given, pieces, end)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from afflux.capture.connections import Connection, Entry, Key, Opening
 from afflux.capture.kernels import SHARED
-from afflux.capture.missing import missing, verdict
+from afflux.capture.missing import Numbered, Row, missing, verdict
 from afflux.capture.packets import Ints, Packets
 from afflux.capture.reassembly import FARTHEST, ahead
 from afflux.capture.recent import REMEMBERED
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
     from afflux.capture.flows import Flows
     from afflux.capture.whole import Brief
 
-__all__ = ["Delivering", "Flags", "waits"]
+__all__ = ["Delivering", "Flags"]
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
-_Row = tuple[int, int, int, bool, int, int, int]
-"""The segments of one direction in a batch: direction, first, last, whether to look at each, first sequence number, and
-where their data begins and ends in ``Sorted.block``."""
+_FEW = 64
+"Connections of a batch whose segments are converted to rows one connection after the other; all segments are then."
 _ROW_BYTES = 64
 "Bytes that a segment that has to wait counts as, without its data."
 
@@ -36,23 +36,23 @@ class Delivering:
     """The delivery of one batch."""
 
     def __init__(
-        self, flows: Flows, packets: Packets, found: Segments, keys: list[Key], flow: Ints, suspect: Flags, final: bool
-    ) -> None:
+        self, flows: Flows, packets: Packets, found: Segments, keys: list[Key], flow: Ints, suspect: Flags,
+        following: Ints, final: bool,
+    ) -> None:  # fmt: skip
         self.postponed: list[int] = []
         "The segments that have to wait for the next batch."
         self.briefs: list[Brief] = []
         "The connections that are decoded already, in the order of their pairs of ends; they pass in that order."
         self._passed = 0
-        self._suspect = suspect
+        self._suspect, self._following = suspect, following
         self._final = final
         self._flows = flows
-        self._time = packets.time
         self._found = found
         self._keys = keys
-        self._flow = flow
-        self._rows: list[tuple[int, ...]] = []
+        self._listed = _Listed(packets, found, flow)
         self._sorted: Sorted | None = None
-        self._all: tuple[Ints, Ints] | None = None
+        self._steady = flows.together.steady if flows.together is not None else None
+        self._remember = flows.recent.remember
 
     def deliver(self, order: Ints, half: Ints, special: Flags) -> None:
         """Deliver the segments ``order``, which are sorted by direction."""
@@ -69,35 +69,47 @@ class Delivering:
         broken = special | (cut > 0)
         broken[1:] |= same & (seq[1:] != after[:-1])
         starts = np.concatenate(([0], np.flatnonzero(~same) + 1))
-        single = np.logical_or.reduceat(broken, starts)
         stops = np.append(starts[1:], len(order))
-        self._order, self._stops, self._special = order, np.cumsum(size), special
-        begins, ends = self._stops[starts] - size[starts], self._stops[stops - 1]
-        columns = (half[starts], starts, stops, single, seq[starts], begins, ends)
-        queued: list[_Row] = []
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            if queued and queued[0][0] >> 1 != row[0] >> 1:
-                self._connection(queued)
-                queued = []
-            queued.append(row)
-        self._connection(queued)
+        ends = np.cumsum(size)
+        self._order, self._stops, self._parts = order, ends, (starts, stops)
+        ways = half[starts]
+        columns = ((ways & 1).astype(np.bool_), ends[starts] - size[starts], ends[stops - 1])
+        self._ways, self._begins, self._ends = (column.tolist() for column in columns)
+        flows = ways >> 1
+        firsts = np.flatnonzero(np.diff(flows, prepend=-1))
+        wrong = np.logical_or.reduceat(broken, starts) | (self._following[ways] != seq[starts])
+        single = np.logical_or.reduceat(wrong, firsts)
+        marked = np.logical_or.reduceat(np.logical_or.reduceat(special, starts), firsts)
+        owners = flows[firsts]
+        lists = [column.tolist() for column in (owners, firsts, single, marked, self._suspect[owners])]
+        nexts = [*lists[1][1:], len(starts)]
+        for flow, first, alone, signs, judged, after_last in zip(*lists, nexts, strict=True):
+            self._connection(flow, range(first, after_last), alone, signs, judged)
 
-    def _connection(self, rows: list[_Row]) -> None:
-        """Deliver the segments of one connection: one or two directions."""
-        flow = rows[0][0] >> 1
-        self._pass(flow)
+    def _connection(self, flow: int, numbers: range, alone: bool, special: bool, judged: bool) -> None:
+        """Deliver the segments of one connection.
+
+        Args:
+            flow: the pair of its ends.
+            numbers: its directions in this batch, one or two.
+            alone: some segment does not simply continue its direction: others are missing or wait, or it has a flag or
+                is cut short.
+            special: some segment has a flag.
+            judged: bytes may be missing.
+        """
+        if self.briefs:
+            self._pass(flow)
         key = self._keys[flow]
         connection = self._flows.find(key)
-        start, stop = rows[0][1], rows[-1][2]
-        judged = bool(self._suspect[flow])
         if isinstance(connection, Connection) and not judged:
-            if connection.consumer.idle and not self._special[start:stop].any():
+            consumer = connection.consumer
+            if consumer.idle and not special:
                 return
-            if connection.consumer.settled and self._plain(connection, rows):
-                for row in rows:
-                    self._bulk(connection, row)
+            if not alone and consumer.settled:
+                for number in numbers:
+                    self._bulk(connection, number)
                 return
-        self._single(key, connection, self._segments(flow).tolist(), judged)
+        self._single(key, connection, self._listed.of_pair(flow), judged)
 
     def _pass(self, flow: int) -> None:
         """Note the connections that are decoded already, up to a pair of ends."""
@@ -108,7 +120,7 @@ class Delivering:
     def _single(self, key: Key, entry: Entry | None, numbers: list[int], judged: bool) -> None:
         """Deliver the segments of a connection one by one, and those that continue both directions together if that is
         allowed. ``judged``: bytes may be missing."""
-        rows, place, last = self._all_rows(), 0, len(numbers)
+        rows, place, last = self._listed.rows(numbers), 0, len(numbers)
         until = [0, 0]
         while place < last:
             row = rows[numbers[place]]
@@ -119,33 +131,32 @@ class Delivering:
                     found, lost = verdict(entry, gap, rows, numbers, place, self._flows.limits, self._final)
                     if found >= 0:
                         until[gap.rising] = found
-                    elif lost or not self._postpone(numbers[place:]):
+                    elif lost or not self._postpone(rows, numbers[place:]):
                         entry = self._lose(key, entry, gap.rising, lost or gap.size, row)
                         continue
                     else:
                         return
             _, _, _, _, flags, _, size, cut, _ = row
             if not flags & (SYN | FIN | RST) and not cut:
-                if not (size or waits(entry)):
+                if not (size or _waits(entry)):
                     place += 1
                     continue
                 if isinstance(entry, Connection) and entry.consumer.settled and not entry.consumer.idle:
-                    stop = self._run(entry, numbers, place, judged)
+                    stop = self._run(entry, rows, numbers, place, judged)
                     if stop > place:
                         place = stop
                         continue
             entry = self._segment(key, entry, row)
             place += 1
 
-    def _postpone(self, numbers: list[int]) -> bool:
+    def _postpone(self, rows: Numbered, numbers: list[int]) -> bool:
         """Let segments wait for the next batch, if there is room for them."""
-        rows = self._all_rows()
         if not self._flows.postpones(sum(_ROW_BYTES + rows[number][6] for number in numbers)):
             return False
         self.postponed += numbers
         return True
 
-    def _lose(self, key: Key, entry: Entry | None, rising: bool, size: int, row: tuple[int, ...]) -> Connection:
+    def _lose(self, key: Key, entry: Entry | None, rising: bool, size: int, row: Row) -> Connection:
         """Bytes before a segment are lost; return the connection."""
         flows = self._flows
         connection = entry if isinstance(entry, Connection) else flows.open(key, entry, row[0], row[1])
@@ -155,14 +166,14 @@ class Delivering:
         flows.too_much(half.size - before)
         return connection
 
-    def _run(self, connection: Connection, numbers: list[int], place: int, judged: bool) -> int:
+    def _run(self, connection: Connection, rows: Numbered, numbers: list[int], place: int, judged: bool) -> int:
         """Deliver segments that continue both directions, up to the first that does not; return its place. ``judged``:
         also up to the first that shows that bytes are missing."""
-        halves, rows = connection.halves, self._all_rows()
+        halves = connection.halves
         if halves[False].waiting or halves[True].waiting:
             return place
         following = [halves[rising].expected for rising in (False, True)]
-        runs: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+        runs: tuple[list[Row], list[Row]] = ([], [])
         while place < len(numbers):
             row = rows[numbers[place]]
             _, _, seq, ack, flags, _, size, cut, rising = row
@@ -184,60 +195,34 @@ class Delivering:
                 self._deliver(connection, rising, run)
         return place
 
-    def _deliver(self, connection: Connection, rising: bool, run: list[tuple[int, ...]]) -> None:
+    def _deliver(self, connection: Connection, rising: bool, run: list[Row]) -> None:
         """Deliver segments of one direction that continue each other."""
         block, half = self._found.block, connection.halves[rising]
         data = b"".join([block[row[5] : row[5] + row[6]] for row in run])
         half.advance(len(data))
-        self._flows.remember(half, data)
+        self._remember(half, data)
         ends = list(accumulate(row[6] for row in run))
         connection.consumer.data(rising, data, ends, [row[1] for row in run])
 
-    def _segments(self, flow: int) -> Ints:
-        """All segments of a connection, those without data included: they acknowledge."""
-        if self._all is None:
-            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
-        order, stops = self._all
-        return order[stops[flow - 1] if flow else 0 : stops[flow]]
-
-    def _plain(self, connection: Connection, rows: list[_Row]) -> bool:
-        """Whether all segments continue their directions, and no bytes wait."""
-        if any(half.waiting for half in connection.halves.values()):
-            return False
-        for half, _, _, single, first, _, _ in rows:
-            state = connection.halves[bool(half & 1)]
-            if single or state.expected != first:
-                return False
-        return True
-
-    def _bulk(self, connection: Connection, row: _Row) -> None:
-        """Deliver segments that continue each other."""
-        way, first, last, _, _, start, stop = row
-        rising = bool(way & 1)
-        half, consumer, together = connection.halves[rising], connection.consumer, self._flows.together
+    def _bulk(self, connection: Connection, number: int) -> None:
+        """Deliver segments that continue each other: those of one direction."""
+        rising, start, stop = self._ways[number], self._begins[number], self._ends[number]
+        half, consumer = connection.halves[rising], connection.consumer
         position = half.position
         half.advance(stop - start)
         if consumer.idle:
             return
-        if self._sorted is None:
-            self._sorted = Sorted(self._found, self._order, self._stops, SHARED)
         data = self._sorted
-        self._flows.remember(half, data.block[max(start, stop - REMEMBERED) : stop])
-        span = (first, last, start, stop)
-        conversation = cast("Conversation", consumer)
-        if together is None or not together.steady.take(conversation, rising, data, span, position):
-            consumer.data(rising, data.block[start:stop], *data.parts(first, last, start))
+        if data is None:
+            data = self._sorted = Sorted(self._found, self._order, self._stops, self._parts, SHARED)
+        self._remember(half, data.block[max(start, stop - REMEMBERED) : stop])
+        # a consumer is a conversation if directions are decoded together
+        if self._steady is None or not self._steady.take(
+            cast("Conversation", consumer), rising, data, number, stop - start, position
+        ):
+            consumer.data(rising, data.block[start:stop], *data.ends(number))
 
-    def _all_rows(self) -> list[tuple[int, ...]]:
-        """The segments of the batch: time, packet, seq, ack, flags, at, size, cut, rising."""
-        if not self._rows:
-            found = self._found
-            columns = (found.index, found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
-            listed = [self._time[found.index].tolist(), *(column.tolist() for column in columns)]
-            self._rows = list(zip(*listed, strict=True))
-        return self._rows
-
-    def _segment(self, key: Key, entry: Entry | None, row: tuple[int, ...]) -> Entry | None:
+    def _segment(self, key: Key, entry: Entry | None, row: Row) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""
         time, packet, seq, ack, flags, at, size, cut, way = row
         rising = bool(way)
@@ -281,7 +266,7 @@ class Delivering:
             half.advance(len(data))
             flows.hand_over(connection, rising, [data], packet)
             return
-        flows.hand_over(connection, rising, half.feed(seq, data, cut, flows.recent(half)), packet)
+        flows.hand_over(connection, rising, half.feed(seq, data, cut, flows.recent.of(half)), packet)
         if half.disputed:
             flows.dispute(connection, rising, packet)
 
@@ -314,7 +299,48 @@ class Delivering:
         connection.closed |= ended == 2
 
 
-def _begins_late(entry: Entry | None, row: tuple[int, ...]) -> bool:
+class _Listed:
+    """The segments of a batch as rows, for the connections whose segments are looked at one by one.
+
+    Args:
+        packets: the batch.
+        found: its segments.
+        flow: the pair of ends of each.
+    """
+
+    def __init__(self, packets: Packets, found: Segments, flow: Ints) -> None:
+        self._time, self._found, self._flow = packets.time, found, flow
+        self._rows: list[Row] = []
+        self._calls = 0
+        self._all: tuple[Ints, Ints] | None = None
+
+    def of_pair(self, flow: int) -> list[int]:
+        """Return the numbers of all segments of a connection, those without data included: they acknowledge."""
+        if self._all is None:
+            self._all = np.argsort(self._flow, kind="stable"), np.cumsum(np.bincount(self._flow))
+        order, stops = self._all
+        numbers: list[int] = order[stops[flow - 1] if flow else 0 : stops[flow]].tolist()
+        return numbers
+
+    def rows(self, numbers: list[int]) -> Numbered:
+        """Return segments by number, some at least."""
+        self._calls += 1
+        if self._rows or self._calls > _FEW:
+            self._rows = self._rows or list(self._some(slice(None)))
+            return self._rows
+        return dict(zip(numbers, self._some(numbers), strict=True))
+
+    def _some(self, chosen: Any) -> Iterator[Row]:
+        """Return some segments as rows."""
+        found = self._found
+        index = found.index[chosen]
+        columns = (found.seq, found.ack, found.flags, found.at, found.size, found.cut, found.rising)
+        return zip(
+            self._time[index].tolist(), index.tolist(), *(column[chosen].tolist() for column in columns), strict=True
+        )
+
+
+def _begins_late(entry: Entry | None, row: Row) -> bool:
     """Whether a segment with data is the first of its direction, and bytes before it are missing: the other side has
     acknowledged less. The direction begins with those bytes then."""
     _, _, seq, _, flags, _, size, cut, way = row
@@ -327,6 +353,6 @@ def _begins_late(entry: Entry | None, row: tuple[int, ...]) -> bool:
     return True
 
 
-def waits(entry: Entry | None) -> bool:
+def _waits(entry: Entry | None) -> bool:
     """Whether bytes of a connection wait for missing ones."""
     return isinstance(entry, Connection) and bool(entry.halves[False].waiting or entry.halves[True].waiting)

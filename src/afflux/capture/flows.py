@@ -16,7 +16,7 @@ import numpy as np
 
 from afflux.capture.carrying import Carried, segments_at
 from afflux.capture.connections import Conflict, Connection, Consumer, Entry, Key, Opening, ends_of, keys_of
-from afflux.capture.delivering import Delivering, Flags, waits
+from afflux.capture.delivering import Delivering, Flags
 from afflux.capture.missing import expected, suspects
 from afflux.capture.packets import PAD, Ints, Packets
 from afflux.capture.reassembly import Delivery, Half, Overlap
@@ -31,7 +31,6 @@ __all__ = ["Conflict", "Connection", "Consumer", "Flows", "Key"]
 
 _MOST_CONFLICTS = 1_024
 "Conflicts that are listed between two calls of ``Flows.disputes``; the others are only counted."
-_NEW = (-1, -1)
 _NONE: Ints = np.empty(0, np.int64)
 NO_PACKETS = Packets(PAD, 0, 0, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 "A batch without packets."
@@ -63,7 +62,8 @@ class Flows:
         self._overlap = overlap
         self._conflicts: list[Conflict] = []
         self._table: OrderedDict[Key, Entry] = OrderedDict()
-        self._recent = Recent(limits)
+        self.recent = Recent(limits)
+        "The last delivered bytes of the directions."
         self._waiting_bytes = 0
         self._carried = Carried()
         self._postponed = 0
@@ -111,9 +111,9 @@ class Flows:
         flow, keys = self.flow, self.keys = keys_of(found)
         special = found.flags & (SYN | FIN | RST) != 0
         entries = [self._table.get(key) for key in keys]
-        suspect = self._suspect(found, flow, entries)
+        suspect, following = self._suspect(found, flow, entries)
         single = special | (found.size + found.cut > 0) | suspect[flow]
-        batch = Delivering(self, packets, found, keys, flow, suspect, final)
+        batch = Delivering(self, packets, found, keys, flow, suspect, following, final)
         if self.together is not None:
             fresh = np.array([entry is None or (isinstance(entry, Opening) and entry.closed) for entry in entries])
             batch.briefs = self.together.whole.take(packets, found, flow, keys, fresh & ~suspect)
@@ -130,17 +130,33 @@ class Flows:
             self.segments = segments_at(found, ~late)
             self.flow, self.keys = (np.empty(0, np.int64), []) if late.all() else keys_of(self.segments)
 
-    def _suspect(self, found: Segments, flow: Ints, entries: list[Entry | None]) -> Flags:
+    def _suspect(self, found: Segments, flow: Ints, entries: list[Entry | None]) -> tuple[Flags, Ints]:
         """Return for each pair of ends whether its segments must be looked at one by one, because bytes may be
-        missing."""
-        known = [number for entry in entries for number in (_NEW if entry is None else expected(entry))]
-        suspect = suspects(found, flow, np.array(known, np.int64))
-        opening = set(flow[found.flags & SYN != 0].tolist())
+        missing, and the sequence numbers with which both directions continue; -1 where no segment simply does."""
+        places, seqs, waiting, idle, others = list[int](), list[int](), list[bool](), list[bool](), list[int]()
         for number, entry in enumerate(entries):
             if isinstance(entry, Connection):
-                idle = entry.consumer.idle and number not in opening
-                suspect[number] = not idle and (suspect[number] or waits(entry))
-        return suspect
+                low, high = entry.halves[False], entry.halves[True]
+                places.append(number)
+                seqs += (low.expected, high.expected)
+                waiting.append(bool(low.waiting or high.waiting))
+                idle.append(entry.consumer.idle)
+                if low.end is not None or high.end is not None:
+                    others.append(number)
+            elif entry is not None:
+                others.append(number)
+        following = np.full((len(entries), 2), -1, np.int64)
+        following[places] = np.array(seqs, np.int64).reshape(-1, 2)
+        known = following.copy()
+        for number in others:
+            known[number] = expected(entries[number])
+        suspect = suspects(found, flow, known.reshape(-1))
+        opening = np.zeros(len(entries), np.bool_)
+        opening[flow[found.flags & SYN != 0]] = True
+        waits, ignored = np.array(waiting, np.bool_), np.array(idle, np.bool_) & ~opening[places]
+        suspect[places] = ~ignored & (suspect[places] | waits)
+        following[np.array(places, np.int64)[waits]] = -1
+        return suspect, following.reshape(-1)
 
     def postpones(self, size: int) -> bool:
         """Count bytes of segments that have to wait; return whether there is room for them."""
@@ -183,7 +199,7 @@ class Flows:
             if waits:
                 self.too_much(-half.size)
                 self.hand_over(connection, rising, half.skip_all(), packet)
-            self._recent.forget(half)
+            self.recent.forget(half)
             if waits or not told:
                 connection.consumer.end(rising, packet)
 
@@ -265,15 +281,7 @@ class Flows:
                 consumer.gap(rising, delivery, packet)
             elif not consumer.idle:
                 consumer.data(rising, delivery, (len(delivery),), (packet,))
-            self.remember(connection.halves[rising], delivery)
-
-    def remember(self, half: Half, delivered: Delivery) -> None:
-        """Remember the last delivered bytes of a direction."""
-        self._recent.remember(half, delivered)
-
-    def recent(self, half: Half) -> bytes:
-        """Return the last delivered bytes of a direction, as far as they are remembered."""
-        return self._recent.of(half)
+            self.recent.remember(connection.halves[rising], delivery)
 
     def too_much(self, change: int) -> bool:
         """Count bytes that wait for missing ones; return whether those of all connections exceed ``capture_bytes``."""

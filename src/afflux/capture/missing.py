@@ -8,7 +8,7 @@ side sent because of the lost bytes acknowledges them, and comes after that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from afflux.capture.reassembly import FARTHEST, ahead
 from afflux.capture.segments import ACK, FIN, RST, SYN, Segments
 from afflux.core.limits import Limits
 
-__all__ = ["WAIT", "Missing", "Row", "expected", "missing", "suspects", "verdict"]
+__all__ = ["WAIT", "Missing", "Numbered", "Row", "expected", "missing", "suspects", "verdict"]
 
 WAIT: Final = 1_000_000_000
 "Nanoseconds after which bytes that are missing count as lost: captures have packets out of order by less."
@@ -29,6 +29,8 @@ _APART: Final = 1 << 36
 
 Row = tuple[int, ...]
 "A segment: time, packet, seq, ack, flags, at, size, cut, rising."
+Numbered = Sequence[Row] | Mapping[int, Row]
+"Segments by number."
 
 
 class Missing(NamedTuple):
@@ -120,7 +122,7 @@ def _bounded(entry: Entry | None, rising: bool, first: int, size: int) -> Missin
 
 
 def verdict(
-    entry: Entry | None, gap: Missing, rows: Sequence[Row], numbers: Sequence[int], place: int, limits: Limits,
+    entry: Entry | None, gap: Missing, rows: Numbered, numbers: Sequence[int], place: int, limits: Limits,
     final: bool,
 ) -> tuple[int, int]:  # fmt: skip
     """Look for missing bytes in the segments of their connection from a place on.
@@ -128,7 +130,7 @@ def verdict(
     Args:
         entry: the connection.
         gap: the missing bytes.
-        rows: the segments of the batch.
+        rows: segments of the batch, those of the connection at least.
         numbers: those of the connection.
         place: the one that shows that bytes are missing, an index of ``numbers``.
         limits: see ``capture_flow_bytes`` and ``capture_holes``.

@@ -21,7 +21,10 @@ __all__ = ["JITTER", "REMEDY", "Late", "Order", "warning"]
 
 JITTER: Final = 1_000_000
 "Nanoseconds by which a packet may be earlier than the one before: less is the work of several processors."
-REMEDY: Final = "sort the packets with `reordercap IN OUT`, and merge captures with `mergecap -w OUT IN IN`"
+REMEDY: Final = (
+    "sort the packets with `reordercap IN OUT`, merge captures with `mergecap -w OUT IN IN`, and remove packets that "
+    "were captured twice with `editcap -d IN OUT`"
+)
 
 
 class Late(NamedTuple):

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
 
+from afflux.capture.copies import Beginning, Copies, beginning
 from afflux.capture.errors import CaptureError, NoCapture
 from afflux.capture.indexing import SUFFIX
-from afflux.capture.packets import NO_TIME
-from afflux.capture.reading import Capture
 from afflux.capture.source import compression, named_as_capture
 
-__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in", "local"]
+__all__ = ["CaptureFiles", "Unreadable", "captures_among", "captures_in", "distinct", "local"]
 
-_START = 0x1_0000
 _FILE = re.compile(r"^file:(?://)?(?=/(?!/))")
 "The scheme of an absolute path, in both forms that Spark knows."
 
@@ -61,11 +59,12 @@ def local(text: str) -> str:
 def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = None) -> CaptureFiles:
     """Return the captures that paths name: files, patterns such as ``captures/*.pcapng``, and directories, of which
     all captures are taken. In directories and patterns, other files are passed over. A file that has several names is
-    taken once.
+    taken once, and so are copies of a file.
 
     Args:
         paths: names.
-        report: is called with a line for each capture that is passed over because it cannot be read.
+        report: is called with a line for each capture that is passed over, because it cannot be read or is a copy, and
+            for each that begins with the packets of another one.
 
     Raises:
         CaptureError: a file is not a capture, or nothing is found.
@@ -82,6 +81,32 @@ def captures_among(places: Iterable[Path]) -> CaptureFiles:
     finding = _Finding(None)
     finding.look(places)
     return finding.files()
+
+
+def distinct(names: Iterable[str], report: Callable[[str], None]) -> list[str]:
+    """Return the names of files without those of the same file, and without copies; other names remain as they are.
+
+    Args:
+        names: files, which need not be captures or exist.
+        report: see ``captures_in``.
+    """
+    found, files, copies = list[str](), dict[tuple[int, int], str](), Copies(report)
+    for name in names:
+        try:
+            state = Path(name).stat()
+            taken = files.get((state.st_dev, state.st_ino))
+            if taken is not None:
+                report(f"passed over {name}: " + ("given twice" if name == taken else f"the same file as {taken}"))
+                continue
+            files[state.st_dev, state.st_ino] = name
+            copied = copies.of(Path(name), beginning(Path(name)))
+        except (CaptureError, OSError):
+            copied = None
+        if copied is None:
+            found.append(name)
+        else:
+            report(f"passed over {name}: a copy of {copied}")
+    return found
 
 
 def _places(text: str) -> list[Path]:
@@ -101,15 +126,16 @@ class _Finding:
 
     def __init__(self, report: Callable[[str], None] | None) -> None:
         self._report = report
-        self._found: dict[Path, tuple[int, bool]] = {}
+        self._found: dict[Path, Beginning] = {}
+        self._copies = Copies(report)
         self._unreadable: dict[Path, Unreadable] = {}
         self._names: dict[tuple[int, int], Path] = {}
         self._reported: set[Path] = set()
 
     def files(self) -> CaptureFiles:
         """Return what was found."""
-        order = sorted(self._found, key=lambda path: (self._found[path][0], str(path)))
-        plain, compressed = ([path for path in order if self._found[path][1] is one] for one in (False, True))
+        order = sorted(self._found, key=lambda path: (self._found[path].time, str(path)))
+        plain, compressed = ([path for path in order if self._found[path].compressed is one] for one in (False, True))
         return CaptureFiles(plain, compressed, [*self._unreadable.values()])
 
     def add(self, text: str) -> None:
@@ -146,14 +172,20 @@ class _Finding:
 
     def _take(self, path: Path) -> None:
         """Take a capture, unless it was taken under another name. Raises CaptureError, OSError."""
-        place, first, state = path.absolute(), _first(path), path.stat()
+        place, begin, state = path.absolute(), beginning(path), path.stat()
         taken = self._names.setdefault((state.st_dev, state.st_ino), place)
-        if taken == place:
-            self._found[place] = first
-        elif place not in self._reported:
+        if place in self._found or place in self._reported:
+            return
+        if taken != place:
             self._reported.add(place)
             if self._report is not None:
                 self._report(f"passed over {place}: the same file as {taken}")
+        elif (copied := self._copies.of(place, begin)) is not None:
+            self._reported.add(place)
+            if self._report is not None:
+                self._report(f"passed over {place}: a copy of {copied}")
+        else:
+            self._found[place] = begin
 
     def _passed(self, place: Path, error: CaptureError) -> None:
         """Note a file that is passed over: nothing is said of one that is no capture, and neither named as one nor
@@ -168,13 +200,3 @@ class _Finding:
         if path not in self._reported and self._report is not None:
             self._report(f"passed over {path}: {reason}")
         self._reported.add(path)
-
-
-def _first(path: Path) -> tuple[int, bool]:
-    """Return the time of the first packet of a file, and whether the file is compressed."""
-    with path.open("rb") as file:
-        compressed = compression(file.read(10)) is not None
-        file.seek(0)
-        for packets in Capture(file, chunk=_START):
-            return int(packets.time[0]), compressed
-    return NO_TIME, compressed

@@ -28,8 +28,9 @@ class _Tail:
         self.size = 0
         "The bytes that are remembered."
 
-    def add(self, data: bytes) -> None:
-        """Remember more bytes."""
+    def add(self, data: bytes) -> int:
+        """Remember more bytes; return by how many ``size`` grows."""
+        before = self.size
         if len(data) >= REMEMBERED:
             self._pieces, self._held = [data[-REMEMBERED:]], REMEMBERED
         else:
@@ -38,7 +39,8 @@ class _Tail:
             if self._held > _MOST_HELD or len(self._pieces) > _MOST_PIECES:
                 self._pieces = [self.joined()]
                 self._held = len(self._pieces[0])
-        self.size = min(self._held, REMEMBERED)
+        self.size = self._held if self._held < REMEMBERED else REMEMBERED
+        return self.size - before
 
     def joined(self) -> bytes:
         """Return the bytes."""
@@ -67,9 +69,7 @@ class Recent:
             tail = self._known[half] = _Tail()
         else:
             self._known.move_to_end(half)
-        before = tail.size
-        tail.add(delivered)
-        self._size += tail.size - before
+        self._size += tail.add(delivered)
         while self._size > self._most:
             _, oldest = self._known.popitem(last=False)
             self._size -= oldest.size

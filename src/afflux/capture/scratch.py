@@ -35,7 +35,19 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
         yield path
     finally:
         lock.close()
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory of ``scratch``, its lock last: if this is interrupted, ``sweep`` removes the rest. Errors are
+    ignored."""
+    with suppress(OSError):
+        for one in path.iterdir():
+            if one.is_dir() and not one.is_symlink():
+                shutil.rmtree(one, ignore_errors=True)
+            elif one.name != _LOCK:
+                one.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _locked(parent: Path, prefix: str) -> tuple[Path, BinaryIO]:
@@ -82,7 +94,7 @@ def sweep(parent: Path, prefix: str, place: Path | None = None) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for old in path.glob(f"*{_OLD}") if place is not None else ():
                 _return(old, place)
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
 
 
 def moved(made: Path, place: Path) -> bool:

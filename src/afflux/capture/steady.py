@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from afflux.capture.conversation import Conversation
     from afflux.capture.kernels import Boundaries
     from afflux.capture.segments import Segments
-    from afflux.capture.sides import Side
+    from afflux.capture.sides import PlainSide
     from afflux.capture.talk import Talk
     from afflux.core.dissector import Prefixed
 
@@ -35,13 +35,21 @@ class Sorted:
         found: the segments.
         order: their order.
         stops: where the data of each ends.
+        parts: the first segment of each direction, as a place in the order, and the one after the last.
         boundaries: copies the data.
     """
 
-    __slots__ = ("_found", "_order", "block", "stops")
+    __slots__ = ("_found", "_order", "block", "first", "last", "start", "stop", "stops")
 
-    def __init__(self, found: Segments, order: Ints, stops: Ints, boundaries: Boundaries) -> None:
+    def __init__(
+        self, found: Segments, order: Ints, stops: Ints, parts: tuple[Ints, Ints], boundaries: Boundaries
+    ) -> None:
         self._found, self._order, self.stops = found, order, stops
+        self.first, self.last = parts
+        self.start = stops[self.first] - found.size[order[self.first]]
+        "Where the data of each direction begins in the block."
+        self.stop = stops[self.last - 1]
+        "Where it ends."
         self.block = boundaries.joined(found.block, found.at[order], found.size[order], int(stops[-1]))
         "The data, and ``PAD`` after it."
 
@@ -50,10 +58,10 @@ class Sorted:
         found: Ints = self._found.index[self._order[places]]
         return found
 
-    def parts(self, first: int, last: int, start: int) -> tuple[list[int], list[int]]:
-        """Return where the data of segments ends, counted from ``start``, and their packets."""
-        some = slice(first, last)
-        return (self.stops[some] - start).tolist(), self.packets(some).tolist()
+    def ends(self, number: int) -> tuple[list[int], list[int]]:
+        """Return where the data of a direction's segments ends, counted from its beginning, and their packets."""
+        some = slice(int(self.first[number]), int(self.last[number]))
+        return (self.stops[some] - self.start[number]).tolist(), self.packets(some).tolist()
 
 
 class Run(NamedTuple):
@@ -61,20 +69,14 @@ class Run(NamedTuple):
 
     conversation: Conversation
     rising: bool
-    side: Side
+    side: PlainSide
     dissector: Prefixed
     rest: bytes
     "The bytes of an incomplete frame before."
     position: int
     "The position of the data in the direction."
-    first: int
-    "The first segment, as a place in the order of the batch."
-    last: int
-    "The segment after the last one."
-    start: int
-    "Where the data begins in the block of the batch."
-    stop: int
-    "Where it ends."
+    number: int
+    "The direction, as a number in ``Sorted``."
     place: int
     "How many events came before."
 
@@ -85,6 +87,8 @@ class _Group:
     def __init__(self, runs: list[Run], data: Sorted, boundaries: Boundaries) -> None:
         self.runs = runs
         self._data = data
+        self._numbers: Ints = np.array([run.number for run in runs], np.int64)
+        self._rests: Ints = np.array([len(run.rest) for run in runs], np.int64)
         self.block, starts, stops, self._shift = self._joined()
         self.starts, self.stops = starts, stops
         dissector = runs[0].dissector
@@ -93,26 +97,25 @@ class _Group:
             self.block, starts, stops, width=prefix.width, own=prefix.own,
             mask=(1 << 8 * prefix.width) - 1 & ~prefix.reserved, largest=dissector.largest,
         )  # fmt: skip
-        self.tails: list[int] = tails.tolist()
+        self.tails = tails
         "Where the incomplete frame of each run begins; -1 if its dissector must decode the run."
 
     def _joined(self) -> tuple[bytes, Ints, Ints, Ints]:
         """Return the bytes of all runs: the block, where each run begins and ends in it, and how far the data of each
         is from its place in the block of the batch. Without rests, that block is the one of the batch."""
-        rests: Ints = np.array([len(run.rest) for run in self.runs], np.int64)
-        starts: Ints = np.array([run.start for run in self.runs], np.int64)
-        stops: Ints = np.array([run.stop for run in self.runs], np.int64)
+        data, rests = self._data, self._rests
+        starts, stops = data.start[self._numbers], data.stop[self._numbers]
         if not rests.any():
-            return self._data.block, starts, stops, np.zeros_like(rests)
-        view, pieces = memoryview(self._data.block), list[bytes | memoryview]()
-        for run in self.runs:
-            pieces += (run.rest, view[run.start : run.stop])
+            return data.block, starts, stops, np.zeros_like(rests)
+        view, pieces = memoryview(data.block), list[bytes | memoryview]()
+        for run, start, stop in zip(self.runs, starts.tolist(), stops.tolist(), strict=True):
+            pieces += (run.rest, view[start:stop])
         ends: Ints = np.cumsum(rests + stops - starts)
         return b"".join((*pieces, PAD)), ends - (rests + stops - starts), ends, ends - stops
 
     def rows(self) -> Rows:
         """Return the frames, in the order of the packets that completed them."""
-        first, last = (np.array([getattr(run, name) for run in self.runs], np.int64) for name in ("first", "last"))
+        first, last = self._data.first[self._numbers], self._data.last[self._numbers]
         counts = last - first
         lane = np.repeat(np.arange(len(counts)), counts)
         places = np.arange(len(lane)) + np.repeat(first - np.cumsum(counts) + counts, counts)
@@ -126,7 +129,7 @@ class _Group:
         """Return what is needed to read the frames."""
         owners: dict[Talk, int] = {}
         conn = [owners.setdefault(run.conversation, len(owners)) for run in self.runs]
-        position = np.array([run.position - len(run.rest) for run in self.runs], np.int64)
+        position = np.array([run.position for run in self.runs], np.int64) - self._rests
         return Lanes(
             talks=list(owners),
             conn=np.array(conn, np.int64),
@@ -150,7 +153,7 @@ class Steady:
         self._data: list[tuple[Sorted, list[Run]]] = []
 
     def take(
-        self, conversation: Conversation, rising: bool, data: Sorted, span: tuple[int, int, int, int], position: int
+        self, conversation: Conversation, rising: bool, data: Sorted, number: int, size: int, position: int
     ) -> bool:
         """Note what a batch brings to a direction; return False if the conversation must take it instead.
 
@@ -158,20 +161,20 @@ class Steady:
             conversation: the connection, which does not ignore its bytes.
             rising: the direction.
             data: the data of the batch.
-            span: the first segment, the one after the last, and where their data begins and ends in the block.
+            number: the direction, as a number in ``data``.
+            size: how many bytes there are.
             position: the position of the data in the direction.
         """
         side = conversation.joint(rising)
         if side is None or side.prefixed is None:
             return False
-        dissector = side.prefixed
-        rest = dissector.rest
-        if rest is None or span[3] - span[2] < dissector.missing:
+        rest = side.prefixed.joined(size)
+        if rest is None:
             return False
         if not self._data or self._data[-1][0] is not data:
             self._data.append((data, []))
         place = len(self._settings.later or ())
-        self._data[-1][1].append(Run(conversation, rising, side, dissector, rest, position, *span, place))
+        self._data[-1][1].append(Run(conversation, rising, side, side.prefixed, rest, position, number, place))
         return True
 
     def taken(self, events: list[Event]) -> tuple[list[Event], list[tuple[Rows, Lanes]]]:
@@ -181,36 +184,45 @@ class Steady:
         if not batches:
             return events, []
         octets = sum([len(event.data) for event in events if isinstance(event.data, bytes)])
-        octets += sum([run.stop - run.start for _, runs in batches for run in runs])
+        for data, runs in batches:
+            numbers = [run.number for run in runs]
+            octets += int((data.stop[numbers] - data.start[numbers]).sum())
         few = octets <= self._settings.limits.capture_bytes - self._settings.buffered
         busy = {event.side for event in events}
         alone: list[tuple[int, Event]] = []
         groups: list[_Group] = []
         for data, runs in batches:
-            alike: dict[str, list[Run]] = {}
-            for run in runs if few else ():
+            alike: dict[str, list[int]] = {}
+            for number, run in enumerate(runs if few else ()):
                 if run.side not in busy:
-                    alike.setdefault(run.dissector.PROTOCOL, []).append(run)
-            made = [_Group(some, data, self._boundaries) for some in alike.values()]
-            read = {run.side for group in made for run, tail in zip(group.runs, group.tails, strict=True) if tail >= 0}
-            alone += [(run.place, _event(run, data)) for run in runs if run.side not in read]
-            groups += made
+                    alike.setdefault(run.dissector.PROTOCOL, []).append(number)
+            read = np.zeros(len(runs), np.bool_)
+            for some in alike.values():
+                groups.append(_Group([runs[number] for number in some], data, self._boundaries))
+                read[some] = groups[-1].tails >= 0
+            left = [runs[number] for number in np.flatnonzero(~read).tolist()]
+            alone += [(run.place, _event(run, data)) for run in left]
         return _merged(events, alone), [found for group in groups if (found := self._read(group)) is not None]
 
     def _read(self, group: _Group) -> tuple[Rows, Lanes] | None:
         """Let the dissectors continue after the frames of their runs; return these frames."""
-        block, buffered = group.block, 0
-        for run, start, stop, tail in zip(
-            group.runs, group.starts.tolist(), group.stops.tolist(), group.tails, strict=True
-        ):
-            if tail >= 0:
-                rest = block[tail:stop] if tail < stop else b""
-                proceed(run.dissector, tail - start, rest)
+        rows, block, buffered = group.rows(), group.block, 0
+        columns = (
+            group.tails,
+            group.stops,
+            group.tails - group.starts,
+            np.bincount(rows.lane, minlength=len(group.runs)),
+        )
+        for run, tail, stop, size, count in zip(group.runs, *(column.tolist() for column in columns), strict=True):
+            if tail == stop:
+                run.dissector.passed(size, b"", 0)
+                buffered -= len(run.rest)
+            elif tail >= 0:
+                rest = block[tail:stop]
+                proceed(run.dissector, size, rest)
                 buffered += len(rest) - len(run.rest)
-        self._settings.buffered += buffered
-        rows = group.rows()
-        for run, count in zip(group.runs, np.bincount(rows.lane, minlength=len(group.runs)).tolist(), strict=True):
             run.conversation.frames += count
+        self._settings.buffered += buffered
         return (rows, group.lanes()) if len(rows) else None
 
 
@@ -234,9 +246,8 @@ def proceed(dissector: Prefixed, size: int, rest: bytes) -> None:
 
 def _event(run: Run, data: Sorted) -> Event:
     """Return a run as an event."""
-    octets = data.block[run.start : run.stop]
-    ends, packets = data.parts(run.first, run.last, run.start)
-    return Event(run.conversation, run.rising, run.side, octets, run.position, ends, packets)
+    octets = data.block[data.start[run.number] : data.stop[run.number]]
+    return Event(run.conversation, run.rising, run.side, octets, run.position, *data.ends(run.number))
 
 
 def _merged(events: list[Event], others: list[tuple[int, Event]]) -> list[Event]:

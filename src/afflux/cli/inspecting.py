@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from afflux.cli.exits import usage
 from afflux.cli.inputs import existing
+from afflux.cli.telling import tell
 from afflux.core.errors import Error
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def captures(files: list[str], **options: Any) -> Source:
     """Return the tables of captures. Exits with a usage error if a file does not exist.
 
     Args:
-        files: their names; ``-`` for stdin, which can be read only once.
+        files: their names; ``-`` for stdin, which can be read only once. Copies are passed over, with a line on stderr.
         options: see ``afflux.capture.analyze``.
     """
     for name in files:
@@ -44,6 +45,10 @@ def captures(files: list[str], **options: Any) -> Source:
             existing(
                 name, "FILE", regular=True, instead=f"; read it from stdin: afflux inspect - < {shlex.quote(name)}"
             )
+    if len(files) > 1:
+        from afflux.capture.places import distinct
+
+        files = distinct(files, lambda text: tell(f"afflux: {text}", wrapped=True))
 
     def read(tables: frozenset[str]) -> Batches:
         from afflux.capture import analyze

@@ -116,22 +116,19 @@ class Dissector:
         """Bytes of an incomplete frame that are buffered."""
         return self._buffer.pending
 
-    @property
-    def rest(self) -> bytes | None:
-        """The bytes of an incomplete frame that are buffered; None if the next frame does not begin with them: after an
-        error, or in the middle of a frame that is skipped."""
-        return None if self.over or self._skip else bytes(self._buffer.held)
-
-    @property
-    def missing(self) -> int:
-        """Bytes without which ``feed`` returns no record."""
-        return max(self._skip, self._need - self._buffer.pending)
+    def joined(self, size: int) -> bytes | None:
+        """Return the bytes of the incomplete frame that are buffered. None if the next frame does not begin with them,
+        after an error or in the middle of a frame that is skipped, or if ``size`` more bytes cannot complete it."""
+        held = self._buffer.held
+        if self.over or self._skip or size < self._need - len(held):
+            return None
+        return bytes(held) if held else b""
 
     def passed(self, size: int, rest: bytes, need: int) -> None:
         """Continue after frames that the caller has read itself.
 
         Args:
-            size: the bytes of these frames, of which the first are those in ``rest``.
+            size: the bytes of these frames, of which the first are those that were buffered.
             rest: the bytes of the incomplete frame after them.
             need: the bytes that this frame needs, as far as is known.
         """

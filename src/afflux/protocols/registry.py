@@ -1,4 +1,8 @@
-"""Find the protocols: every package in this directory that has an ``entry.py``. Each is imported at its first use."""
+"""Find the protocols: every package in this directory that has an ``entry.py``. Each is imported at its first use.
+
+An entry imports the engine at its first connection: decoding needs none, and to import all takes most of a second. What
+selects a protocol for connections, ``named`` and ``any_protocol``, imports the engine, so that no connection waits.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from afflux import protocols
 from afflux.core.entry import ProtocolEntry, nearest
@@ -28,18 +32,24 @@ class Protocols(MutableMapping[str, ProtocolEntry]):
     another protocol."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, ProtocolEntry | None] = dict.fromkeys(
+        self._packaged: Final = frozenset(
             package.name.replace("_", "-")
             for path in protocols.__path__
             for package in iter_modules([path])
             if package.ispkg and any(module.name == "entry" for module in iter_modules([f"{path}/{package.name}"]))
         )
+        self._entries: dict[str, ProtocolEntry | None] = dict.fromkeys(sorted(self._packaged))
 
     def __getitem__(self, name: str) -> ProtocolEntry:
         entry = self._entries[name]
         if entry is None:
-            entry = self._entries[name] = import_module(f"afflux.protocols.{name.replace('-', '_')}.entry").ENTRY
+            entry = self._entries[name] = _module(name, "entry").ENTRY
         return entry
+
+    def prepare(self, name: str) -> None:
+        """Import the engine of a protocol; no-op for one that was assigned."""
+        if name in self._packaged:
+            _module(name, "engine")
 
     def __setitem__(self, name: str, entry: ProtocolEntry) -> None:
         self._entries[name] = entry
@@ -58,8 +68,13 @@ PROTOCOLS: Final = Protocols()
 "Every protocol that an address may name, by name."
 
 
+def _module(protocol: str, name: str) -> Any:
+    """Return a module of the package of a protocol."""
+    return import_module(f"afflux.protocols.{protocol.replace('-', '_')}.{name}")
+
+
 def named(protocol: str) -> ProtocolEntry:
-    """Return the protocol called ``protocol``.
+    """Return the protocol called ``protocol``, whose engine is imported.
 
     Raises:
         AddressError: the name is unknown; the text lists the known ones.
@@ -68,6 +83,7 @@ def named(protocol: str) -> ProtocolEntry:
         names = all_names()
         close = get_close_matches(protocol.lower(), names, n=1)
         raise nearest("protocol", protocol, PROTOCOLS, meant=names[close[0]] if close else None)
+    PROTOCOLS.prepare(protocol)
     return PROTOCOLS[protocol]
 
 
@@ -77,7 +93,7 @@ def all_names() -> dict[str, str]:
 
 
 def recognizable() -> tuple[ProtocolEntry, ...]:
-    """Return the protocols that can be recognized from first bytes, by name."""
+    """Return the protocols that can be recognized from first bytes, by name. Their engines are not imported."""
     entries = (PROTOCOLS[name] for name in sorted(PROTOCOLS))
     return tuple(entry for entry in entries if entry.recognize is not None)
 
@@ -100,6 +116,8 @@ def any_protocol() -> ProtocolEntry:
     """Return the entry of ``AUTO``: all that the recognized protocols offer, except ``store``, because a file stores
     the sessions of one protocol."""
     entries = [entry for entry in recognizable() if not entry.unguessed]
+    for entry in entries:
+        PROTOCOLS.prepare(entry.name)
     verbs = dict.fromkeys(verb for entry in entries for verb in entry.verbs)
     features = dict.fromkeys(feature for entry in entries for feature in entry.features if feature != "store")
     return ProtocolEntry(AUTO, _not_made, verbs=tuple(verbs), features=tuple(features))

@@ -13,7 +13,6 @@ from afflux.core.fields import Fixed, Flag, Flagged, Kind, Rest, Sized, TypeWord
 from afflux.core.frame import Field, Frame
 from afflux.core.limits import REASONS, Limits
 from afflux.protocols.jmux import frames as jmux
-from afflux.protocols.jmux.inbound import wrong_header
 from afflux.protocols.jmux.states import inputs_from
 from afflux.protocols.registry import PROTOCOLS, frames_of
 from afflux.protocols.rsio import frames as rsio
@@ -296,7 +295,7 @@ def _connection_header(client: bool) -> dict[str, Any]:
     right = {
         version * 256 + reserved: True
         for version, reserved in pairs
-        if not wrong_header(jmux.MAGIC + bytes((version, 0, 0, reserved)), client)
+        if not jmux.wrong_header(jmux.MAGIC + bytes((version, 0, 0, reserved)), client)
     }
     return {"frame": _frame(kind), "size": jmux.HEADER_BYTES, "right": right}
 

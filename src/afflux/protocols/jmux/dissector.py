@@ -10,8 +10,7 @@ from afflux.core.dissect import PayloadForm
 from afflux.core.dissector import Dissector, Record
 from afflux.core.frame import Malformed
 from afflux.protocols.jmux import frames
-from afflux.protocols.jmux.frames import HEADER_BYTES, MAGIC, STEPS_256, IncrementRation
-from afflux.protocols.jmux.inbound import wrong_header
+from afflux.protocols.jmux.frames import HEADER_BYTES, MAGIC, STEPS_256, IncrementRation, wrong_header
 from afflux.protocols.jmux.states import inputs_from
 
 __all__ = ["dissector"]

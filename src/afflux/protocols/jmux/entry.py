@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import ProtocolEntry, seconds, size
 from afflux.core.errors import Unsupported
@@ -11,9 +11,11 @@ from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.jmux.dialect import Dialect
 from afflux.protocols.jmux.dissector import dissector
-from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
 from afflux.protocols.jmux.frames import MAGIC, ServerConnectionHeader, Shutdown
 from afflux.protocols.jmux.meanings import MEANINGS
+
+if TYPE_CHECKING:
+    from afflux.protocols.jmux.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -24,6 +26,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         Unsupported: a setup payload or a decision is requested.
     """
+    from afflux.protocols.jmux.engine import DEFAULT_FRAGMENT, Engine
+
     if decide or terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("a jmux connection has no setup: there is nothing to send with it, and nothing to decide by")
     return Engine(

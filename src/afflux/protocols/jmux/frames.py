@@ -18,6 +18,8 @@ MAGIC = b"Jmux"
 "First four bytes of both sides."
 HEADER_BYTES = 8
 "Bytes of a connection header."
+_TOLERATED = 0x01
+"A flag in byte 7 of a client's header that the Java original calls negotiate."
 STEPS_256 = 256
 "The unit of the initial ration (R-4)."
 LARGEST_INCREMENT = 0xFFFF
@@ -280,6 +282,21 @@ def decode_header(data: bytes, *, client: bool) -> ConnectionHeader:
         raise _malformed(f"a connection header is 8 bytes that begin with Jmux, not {data[:8]!r}", "R-3")
     kind: type[ConnectionHeader] = ClientConnectionHeader if client else ServerConnectionHeader
     return kind.decode(data, 0, HEADER_BYTES)
+
+
+def wrong_header(data: bytes, client: bool) -> str:
+    """Return what is wrong with a connection header, or with its first bytes; "" if correct (R-3, D-1, I-1, I-4)."""
+    magic = data[:4]
+    if magic != MAGIC[: len(magic)]:
+        return f"a connection begins with Jmux, not with {magic.hex(' ')}"
+    reserved = data[7] if len(data) > 7 else None
+    if len(data) > 4 and data[4] != 1:
+        newer = client and data[4] > 1
+        if not newer or (reserved is not None and reserved != _TOLERATED):
+            return f"version {data[4]} is not supported; supported: 1"
+    if reserved and not (client and reserved == _TOLERATED):
+        return f"byte 7 of the header is 0x{reserved:02X}, not 0"
+    return ""
 
 
 def _malformed(reason: str, rule: str) -> Malformed:

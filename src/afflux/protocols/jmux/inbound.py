@@ -18,7 +18,7 @@ from afflux.protocols.jmux.server import ServerMessages
 from afflux.protocols.jmux.shared import Shared
 from afflux.protocols.jmux.states import ConnectionInput, ConnectionState, SessionInput, inputs_from
 
-__all__ = ["Inbound", "wrong_header"]
+__all__ = ["Inbound"]
 
 _LARGEST = 4 + 0xFFFF
 _HEADER, _BAD_HEADER = ConnectionInput.HEADER, ConnectionInput.BAD_HEADER
@@ -29,29 +29,12 @@ _DATA = SessionInput.DATA
 _BEFORE = (ConnectionState.START, ConnectionState.WAIT_HEADER, ConnectionState.LEAVING)
 _OVER = (ConnectionState.CLOSED, ConnectionState.HALF_CLOSED)
 "The connection, or the peer's half, has ended: what still arrives is dropped."
-_TOLERATED = 0x01
-"A flag in byte 7 of a client's header that the Java original calls negotiate."
 
 Treat = Callable[[ConnectionInput, int, bytes], None]
 
 
 def _nothing(input: ConnectionInput, value: int, data: bytes) -> None:
     """Replace the callback after the end."""
-
-
-def wrong_header(data: bytes, client: bool) -> str:
-    """Return what is wrong with a connection header, or with its first bytes; "" if correct (R-3, D-1, I-1, I-4)."""
-    magic = data[:4]
-    if magic != frames.MAGIC[: len(magic)]:
-        return f"a connection begins with Jmux, not with {magic.hex(' ')}"
-    reserved = data[7] if len(data) > 7 else None
-    if len(data) > 4 and data[4] != 1:
-        newer = client and data[4] > 1
-        if not newer or (reserved is not None and reserved != _TOLERATED):
-            return f"version {data[4]} is not supported; supported: 1"
-    if reserved and not (client and reserved == _TOLERATED):
-        return f"byte 7 of the header is 0x{reserved:02X}, not 0"
-    return ""
 
 
 class Inbound:
@@ -152,7 +135,7 @@ class Inbound:
 
     def _header(self, block: bytes) -> int:
         """Judge the received part of the connection header. Return its length, or 0 while it is incomplete."""
-        if wrong := wrong_header(block[: frames.HEADER_BYTES], self._from_client):
+        if wrong := frames.wrong_header(block[: frames.HEADER_BYTES], self._from_client):
             self._treat(_BAD_HEADER, 0, wrong.encode())  # it raises
         elif len(block) >= frames.HEADER_BYTES:
             self._treat(_HEADER, int.from_bytes(block[5:7], "big") * frames.STEPS_256, block[: frames.HEADER_BYTES])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Unsupported
@@ -12,9 +12,11 @@ from afflux.core.terms import Terms
 from afflux.protocols.family.recognition import LETTERS, answer_begins, connection_begins
 from afflux.protocols.limit.codes import Code
 from afflux.protocols.limit.dissector import dissector
-from afflux.protocols.limit.engine import Engine
 from afflux.protocols.limit.frames import Choose, End, ErrorFrame, Ext, PayloadFrame, Setup
 from afflux.protocols.limit.meanings import MEANINGS
+
+if TYPE_CHECKING:
+    from afflux.protocols.limit.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -25,6 +27,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         Unsupported: a setup payload was given.
     """
+    from afflux.protocols.limit.engine import Engine
+
     if terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("a limit connection has no setup: each session has its own, with the channel's name")
     return Engine(role, limits=limits, decide=decide, now=now, channels=terms.channels, **terms.own)

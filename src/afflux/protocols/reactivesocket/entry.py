@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.framing import LengthPrefix
@@ -12,9 +12,11 @@ from afflux.protocols.family.terms import proposal
 from afflux.protocols.reactivesocket.codes import Code
 from afflux.protocols.reactivesocket.dialect import Dialect
 from afflux.protocols.reactivesocket.dissector import dissector
-from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.reactivesocket.frames import ErrorFrame, Setup
 from afflux.protocols.reactivesocket.meanings import MEANINGS
+
+if TYPE_CHECKING:
+    from afflux.protocols.reactivesocket.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -25,6 +27,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         LocalProtocolError: the setup is invalid.
     """
+    from afflux.protocols.reactivesocket.engine import DEFAULT_MTU, Engine
+
     return Engine(
         role,
         setup=proposal(Setup, terms) if role == "client" else None,

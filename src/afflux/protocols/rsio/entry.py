@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import ProtocolEntry, size
 from afflux.core.errors import Unsupported
@@ -10,9 +10,11 @@ from afflux.core.limits import Limits
 from afflux.core.terms import Terms
 from afflux.protocols.rsio.dialect import Dialect
 from afflux.protocols.rsio.dissector import dissector
-from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsio.frames import Goodbye
 from afflux.protocols.rsio.meanings import MEANINGS
+
+if TYPE_CHECKING:
+    from afflux.protocols.rsio.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -23,6 +25,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         Unsupported: a setup payload was given.
     """
+    from afflux.protocols.rsio.engine import DEFAULT_MTU, Engine
+
     if terms.payload is not None or terms.metadata_mime or terms.data_mime:
         raise Unsupported("reactive-streams-io has no setup: a client sends its version and extensions only")
     mtu, extensions = terms.mtu or DEFAULT_MTU, (terms.dialect or Dialect()).extensions

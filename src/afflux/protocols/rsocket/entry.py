@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.framing import LengthPrefix
@@ -13,9 +13,11 @@ from afflux.protocols.family.terms import proposal
 from afflux.protocols.rsocket import frames
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket.dissector import dissector
-from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket.frames import ErrorFrame, Setup
 from afflux.protocols.rsocket.meanings import MEANINGS
+
+if TYPE_CHECKING:
+    from afflux.protocols.rsocket.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -26,6 +28,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         LocalProtocolError: the setup is invalid.
     """
+    from afflux.protocols.rsocket.engine import DEFAULT_MTU, Engine
+
     return Engine(
         role,
         setup=proposal(Setup, terms, stream=0, token=terms.token) if role == "client" else None,

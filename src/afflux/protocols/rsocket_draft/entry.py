@@ -5,7 +5,7 @@ Only the name in an address selects it (R-1): the bytes of a SETUP cannot be tol
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from afflux.core.entry import FIVE_VERBS, SHARED_OPTIONS, ProtocolEntry
 from afflux.core.errors import LocalProtocolError, Violation
@@ -19,13 +19,14 @@ from afflux.protocols.rsocket.entry import recognize as recognize_rsocket
 from afflux.protocols.rsocket_draft import payloads
 from afflux.protocols.rsocket_draft.dialect import PLAIN_DIALECT, Dialect
 from afflux.protocols.rsocket_draft.dissector import dissector
-from afflux.protocols.rsocket_draft.engine import DEFAULT_MTU, Engine
 from afflux.protocols.rsocket_draft.entries import Entry
 from afflux.protocols.rsocket_draft.frames import ErrorFrame, Setup, SetupOk
 from afflux.protocols.rsocket_draft.meanings import MEANINGS
 from afflux.protocols.rsocket_draft.payload import ExtendedPayload
 from afflux.protocols.rsocket_draft.payloads import Session, Times
-from afflux.protocols.rsocket_draft.strategies import KNOWN
+
+if TYPE_CHECKING:
+    from afflux.protocols.rsocket_draft.engine import Engine
 
 __all__ = ["ENTRY", "make", "recognize", "refusal"]
 
@@ -36,6 +37,8 @@ def make(role: Literal["client", "server"], terms: Terms, *, limits: Limits, dec
     Raises:
         LocalProtocolError: the setup is invalid.
     """
+    from afflux.protocols.rsocket_draft.engine import DEFAULT_MTU, Engine
+
     return Engine(
         role,
         setup=_proposal(terms) if role == "client" else None,
@@ -68,7 +71,7 @@ def _proposal(terms: Terms) -> Setup:
         if terms.token is not None:
             entries.append(payloads.resume_entry(Session(terms.token, None), ignorable=False))
         if terms.leases:
-            entries.append(payloads.lease_entry(terms.own.get("strategy", KNOWN), ack=True))
+            entries.append(payloads.lease_entry(terms.own.get("strategy", payloads.KNOWN), ack=True))
         if isinstance(payload, ExtendedPayload):
             entries += payload.entries
         return Setup(

@@ -28,6 +28,7 @@ from afflux.protocols.rsocket_draft.entries import (
 __all__ = [
     "CONCURRENCY",
     "FRAMES_COUNT",
+    "KNOWN",
     "MOST_POSITIONS",
     "REQUESTS",
     "Permits",
@@ -58,6 +59,8 @@ CONCURRENCY: Final = 0x01
 "The strategy that limits the live streams."
 FRAMES_COUNT: Final = 0x02
 "The strategy that limits the stream frames sent."
+KNOWN: Final = (REQUESTS, CONCURRENCY, FRAMES_COUNT)
+"The strategies of leases that are known."
 _STRATEGY_NAMES: Final = {"Requests Count": REQUESTS, "Concurrency Limit": CONCURRENCY, "Frames Count": FRAMES_COUNT}
 
 MOST_POSITIONS: Final = 0xFFFFF

@@ -8,7 +8,6 @@ Only requests are refused: a frame that exceeds a grant may have crossed a newer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from afflux.core.errors import Violation
 from afflux.core.limits import Limits
@@ -17,11 +16,9 @@ from afflux.protocols.family.lease import UNMETERED, Granted, Held, LeasePolicy
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.rsocket.codes import Code
 from afflux.protocols.rsocket_draft.compact import CompactType
-from afflux.protocols.rsocket_draft.payloads import CONCURRENCY, FRAMES_COUNT, REQUESTS
+from afflux.protocols.rsocket_draft.payloads import CONCURRENCY, FRAMES_COUNT, KNOWN
 
-__all__ = ["KNOWN", "FramesGranted", "FramesHeld", "StreamsGranted", "StreamsHeld", "begin", "select"]
-
-KNOWN: Final = (REQUESTS, CONCURRENCY, FRAMES_COUNT)
+__all__ = ["FramesGranted", "FramesHeld", "StreamsGranted", "StreamsHeld", "begin", "select"]
 
 
 def select(offered: tuple[CompactType, ...]) -> CompactType:
