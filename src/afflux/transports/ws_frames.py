@@ -23,6 +23,8 @@ MASKED: Final = 0x80
 "In the second byte: the payload is masked, as every payload of a client is (RFC 6455, 5.3)."
 
 _pack = Struct(">BBH").pack
+_read = Struct(">HH").unpack_from
+_read_three = Struct(">BH").unpack_from
 _TABLE: Final = 1024
 "Sizes below it have their headers and lengths in tables."
 _HEADS: Final = [
@@ -53,14 +55,16 @@ def as_messages(data: bytes, width: int, own: int, *, masked: bool) -> tuple[lis
     while end - at >= width:
         start = at + width
         if width == 3:
-            size = (data[at] << 16 | data[at + 1] << 8 | data[at + 2]) - own
+            high, size = _read_three(data, at)
+            size += (high << 16) - own
         else:
             size = number(data[at:start], "big") - own
-        if start + size > end:
+        stop = start + size
+        if stop > end:
             break
         append(table[size] if size < _TABLE else _head(size, MASKED if masked else 0))
-        at = start + size
-        append(data[start:at])
+        append(data[start:stop])
+        at = stop
     return _with_keys(pieces) if masked else pieces, at
 
 
@@ -99,13 +103,16 @@ def whole(
     end, append, table = len(data), found.append, lengths(width, own)
     if not masked:
         at = _run_of_messages(data, at, room, width, own, found)
-    extra = 4 if masked else 0
-    while end - at >= 4 and data[at] == BINARY:
-        size = data[at + 1] ^ masked
-        start = at + 2 + extra
-        if size == 126:
-            start, size = start + 2, data[at + 2] << 8 | data[at + 3]
-        elif size > 126:  # a long one, or one that is not masked as it must be
+    short, long = (6, 8) if masked else (2, 4)
+    empty = BINARY << 8 | masked
+    while end - at >= 4:
+        head, size = _read(data, at)
+        head -= empty
+        if head == 126:
+            start = at + long
+        elif 0 <= head < 126:
+            start, size = at + short, head
+        else:  # no binary message, a long one, or one that is not masked as it must be
             break
         stop = start + size
         if stop > end or size > room:
@@ -148,10 +155,8 @@ def _equal(data: bytes | bytearray, at: int, head: int, stride: int) -> int:
 
 def _together(frames: memoryview, head: int, size: int, new: bytes, pieces: list[Any]) -> None:
     """Append frames of one size with ``new`` headers instead of their old ones of ``head`` bytes."""
-    messages = [message for (message,) in iter_unpack(f"{head}x{size}s", frames)]
-    parts = [new] * (2 * len(messages))
-    parts[1::2] = messages
-    pieces += parts
+    pieces.append(new)
+    pieces.append(new.join([message for (message,) in iter_unpack(f"{head}x{size}s", frames)]))
 
 
 def _head(size: int, mask: int) -> bytes:
