@@ -117,14 +117,10 @@ class WebSocketLink(Layer):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process bytes that were read into the buffer. They are copied only as they are decoded."""
-        self._received(self.buffer(nbytes)[:nbytes])
+        self.data_received(self.buffer(nbytes)[:nbytes])
 
-    def data_received(self, data: bytes) -> None:
-        """Process one read of TLS."""
-        self._received(data)
-
-    def _received(self, data: bytes | memoryview) -> None:
-        """Decode input, or buffer it; discard it when the WebSocket is over."""
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Decode one read, or buffer it; discard it when the WebSocket is over."""
         if self._wire.over or self._closed:
             self._discarded += len(data)
             self._check_reading()
