@@ -6,7 +6,7 @@ from functools import cache
 
 from afflux.protocols.rsio.kinds import varint
 
-__all__ = ["LARGEST", "cut"]
+__all__ = ["LARGEST", "cut", "lengths"]
 
 LARGEST = 0x1000
 "Elements with more bytes are not cut."
@@ -63,13 +63,13 @@ def _confirm(block: bytes, position: int, same: bytes, elements: list[bytes]) ->
     """Delete from ``elements`` the first that is not the element of the message at its place, and those behind it.
     Return where the others end, and whether that is all."""
     try:
-        lengths = list(map(_lengths().__getitem__, map(len, elements)))
+        encoded = list(map(lengths().__getitem__, map(len, elements)))
     except IndexError:
-        lengths = []
-    pieces = [same] * (3 * len(lengths))
-    pieces[1::3] = lengths
-    pieces[2::3] = elements[: len(lengths)]
-    if lengths and block.startswith(messages := b"".join(pieces), position):
+        encoded = []
+    pieces = [same] * (3 * len(encoded))
+    pieces[1::3] = encoded
+    pieces[2::3] = elements[: len(encoded)]
+    if encoded and block.startswith(messages := b"".join(pieces), position):
         return position + len(messages), True
     for index, element in enumerate(elements):
         message = b"".join((same, varint(len(element)), element))
@@ -81,6 +81,6 @@ def _confirm(block: bytes, position: int, same: bytes, elements: list[bytes]) ->
 
 
 @cache
-def _lengths() -> list[bytes]:
+def lengths() -> list[bytes]:
     """Return the encoded lengths up to ``LARGEST``."""
     return [varint(length) for length in range(LARGEST + 1)]
