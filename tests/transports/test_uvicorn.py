@@ -67,12 +67,12 @@ class CountedSocket(socket.socket):
 async def test_the_messages_of_a_turn_leave_by_one_system_call(between: bool) -> None:
     """Behind a middleware each message needs one of its own."""
     application: Any = afflux.asgi.app(Items())
-    async with running(Counted(application) if between else application, CountedSocket) as uri:
-        async with afflux.connect(uri) as peer:
-            await anext(aiter(peer.stream(b"1", credit=1)))
-            CountedSocket.sends = 0
-            count = len([item async for item in peer.stream(b"20", credit=100_000)])
-            sends = CountedSocket.sends
+    application = Counted(application) if between else application
+    async with running(application, CountedSocket) as uri, afflux.connect(uri) as peer:
+        await anext(aiter(peer.stream(b"1", credit=1)))
+        CountedSocket.sends = 0
+        count = len([item async for item in peer.stream(b"20", credit=100_000)])
+        sends = CountedSocket.sends
     assert count == 20 * len(EXPECTED) > 1000
     if between:
         assert sends >= count
