@@ -21,7 +21,8 @@ __all__ = ["Client", "serve"]
 async def serve(port: int, loop: asyncio.AbstractEventLoop, large: bool) -> AsyncIterator[int]:
     """See base.Peer."""
     application = afflux.asgi.app(Handler(), limits=limits(large))
-    server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+    # Without pings: a client that is busy for long answers them too late, and Uvicorn would close the connection.
+    server = uvicorn.Server(uvicorn.Config(application, log_level="warning", ws_ping_interval=None))
     with socket.create_server((HOST, port)) as listener:
         running = loop.create_task(server.serve([listener]))
         try:

@@ -7,13 +7,14 @@ written in the same turn, and the same at the other end.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import afflux
-from afflux import Payload
+from afflux import Limits, Payload
 from afflux.testing import VirtualLoop
 
 ROUNDS = 50
@@ -114,3 +115,41 @@ def test_a_round_trip_takes_four_turns(protocol: str, verb: Verb) -> None:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         turns = runner.run(main())
     assert ROUNDS * ROUND <= turns <= ROUNDS * ROUND + BESIDE
+
+
+SIZE = 0x2000
+
+
+class Steady:
+    """Yields items without ever waiting, and counts their bytes by turn."""
+
+    def __init__(self) -> None:
+        self.bytes: Counter[tuple[bytes, int]] = Counter()
+
+    async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+        """Yield items, before each of which its bytes are counted."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        for _ in range(400):
+            self.bytes[payload.data, loop.turns] += SIZE
+            yield bytes(SIZE)
+
+
+@pytest.mark.parametrize(("producers", "shares"), [(1, 3), (2, 1), (5, 1)])
+def test_what_producers_send_in_a_turn(producers: int, shares: int) -> None:
+    """Limits.loop_bytes: a share each, or three for a producer that is alone; and one item more, to detect the end."""
+    handler, limits = Steady(), Limits.server()
+
+    async def take(peer: afflux.Peer, name: bytes) -> None:
+        async for _ in peer.stream(name, credit=10_000):
+            pass
+
+    async def main() -> None:
+        async with afflux.serve("mem://shares", handler) as server, afflux.connect(server.uri) as peer:
+            await asyncio.gather(*(take(peer, b"%d" % number) for number in range(producers)))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
+    together = Counter(turn for _, turn in handler.bytes)
+    busy = [size for (_, turn), size in handler.bytes.items() if together[turn] == producers]
+    assert limits.loop_bytes < max(busy) + SIZE <= shares * limits.loop_bytes + 2 * SIZE

@@ -26,9 +26,9 @@ from tests.transports.test_wrong_protocol import WRONG_PROTOCOL, ask, ask_blocki
 
 
 @asynccontextmanager
-async def running(app: Any, **more: Any) -> AsyncIterator[str]:
-    """A web server on a free port."""
-    with socket.socket() as sock:
+async def running(app: Any, kind: type[socket.socket] = socket.socket, **more: Any) -> AsyncIterator[str]:
+    """A web server on a free port, whose socket is of this kind."""
+    with kind() as sock:
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, **more))

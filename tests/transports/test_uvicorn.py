@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -46,6 +47,37 @@ class Counted:
         if scope["type"] == "websocket":
             self.together += [writer_for(send, None) is not None, writer_for(counted, None) is not None]
         await self.app(scope, receive, counted)
+
+
+class CountedSocket(socket.socket):
+    """Counts the calls of ``send`` on the connections that it accepts."""
+
+    sends = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        return CountedSocket(fileno=connection.detach()), address
+
+    def send(self, *data: Any) -> int:
+        CountedSocket.sends += 1
+        return super().send(*data)
+
+
+@pytest.mark.parametrize("between", [False, True])
+async def test_the_messages_of_a_turn_leave_by_one_system_call(between: bool) -> None:
+    """Behind a middleware each message needs one of its own."""
+    application: Any = afflux.asgi.app(Items())
+    application = Counted(application) if between else application
+    async with running(application, CountedSocket) as uri, afflux.connect(uri) as peer:
+        await anext(aiter(peer.stream(b"1", credit=1)))
+        CountedSocket.sends = 0
+        count = len([item async for item in peer.stream(b"20", credit=100_000)])
+        sends = CountedSocket.sends
+    assert count == 20 * len(EXPECTED) > 1000
+    if between:
+        assert sends >= count
+    else:
+        assert 0 < sends < count / 10
 
 
 async def test_every_item_arrives_when_they_are_written_together() -> None:

@@ -132,7 +132,13 @@ class Limits:
     ration_max_bytes: int = _row("bytes, Jmux ration after growth", 256 * Ki, 4 * Mi, 4 * Ki)
     process_bytes: int = _row("bytes, all connections", 2 * Gi, 8 * Gi, 64 * Mi, "overload")
     loop_frames: int = _row("frames per turn of the loop", 256, 256, 64)
-    loop_bytes: int = _row("bytes per turn of the loop", 64 * Ki, 64 * Ki, 16 * Ki)
+    loop_bytes: int = _row(
+        "bytes per turn of the loop; three times as many for a producer that is alone on its connection",
+        64 * Ki,
+        64 * Ki,
+        16 * Ki,
+    )
+    """An item that is larger than the bytes that are left is sent whole."""
     loop_ms: float = _row("milliseconds per turn of the loop", 5, 5, 5)
 
     # 4. Time and liveness

@@ -59,24 +59,25 @@ class SecureLink(Layer):
         self._shake()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process bytes that were read into the buffer."""
-        if self._over:
-            self._discard(nbytes)
-        else:
-            super().buffer_updated(nbytes)
+        """Process bytes that were read into the buffer. They are copied only as they are decrypted."""
+        self.data_received(self.buffer(nbytes)[:nbytes])
 
-    def data_received(self, data: bytes) -> None:
-        """Decrypt input."""
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Decrypt a read, and deliver it together."""
         if self._over:
             self._discard(len(data))
             return
+        session = self.session
+        found: list[bytes] = []
         with memoryview(data) as view:
             for start in range(0, len(view), _PIECE):
-                self.session.feed(view[start : start + _PIECE])
-                if not self.session.ready:
+                session.feed(view[start : start + _PIECE])
+                if not session.ready:
                     self._shake()
-                if self.session.ready and self.reading:
-                    self._deliver()
+                if session.ready and self.reading:
+                    found += session.parts()
+        if session.ready and self.reading:
+            self._deliver(b"".join(found))
 
     def eof_received(self) -> bool:
         """The socket has ended, after the input that has arrived. An orderly end sends a close_notify before."""
@@ -86,7 +87,7 @@ class SecureLink(Layer):
             self._shake()
         if session.ready and not self._over:
             if self.reading:
-                self._deliver()  # a pass may still be due
+                self._deliver(session.read())  # a pass may still be due
             if not self.reading and not self.closing:
                 self._eof_waits = True
                 return True
@@ -233,10 +234,9 @@ class SecureLink(Layer):
         if self._discarded > DISCARDED_BYTES:
             self.raw.pause_reading()
 
-    def _deliver(self) -> None:
-        """Deliver decrypted bytes."""
+    def _deliver(self, data: bytes) -> None:
+        """Deliver decrypted bytes, and the end after them."""
         session = self.session
-        data = session.read()
         if data:
             self.upper.data_received(data)
         if self.closing:
@@ -254,7 +254,7 @@ class SecureLink(Layer):
         """Deliver bytes that have arrived while the driver accepted none."""
         if not self.session.ready or not self.reading or self.closing:
             return
-        self._deliver()
+        self._deliver(self.session.read())
         if self._eof_waits and not self.eof_received():
             self.raw.close()
 

@@ -84,6 +84,11 @@ class Session:
     def read(self) -> bytes:
         """Return the plaintext of all whole records. ``b""`` means none yet, ``ended`` or ``failure``: earlier records
         are returned first."""
+        parts = self.parts()
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def parts(self) -> list[bytes]:
+        """As ``read``, record by record."""
         parts = [self._early] if self._early else []
         self._early = b""
         try:
@@ -99,7 +104,7 @@ class Session:
             self.ended = True
         except ssl.SSLError as error:
             self._fail(error)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt; before the end of the handshake the data waits."""

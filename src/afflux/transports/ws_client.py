@@ -52,33 +52,34 @@ class ClientWire(Wire):
         self._searched = 0
         self._client.send_request(self._client.connect())
 
-    def receive(self, data: bytes) -> bytes:
+    def read(self, data: bytes | memoryview, found: list[bytes | bytearray]) -> None:
         """See Wire. A server may select no subprotocol, because other implementations do not.
 
         The library gets only an answer with status 101. It would read the body of any other to its end, which may be
         the end of the connection.
         """
         if self.opened or self.over:
-            return super().receive(data)
-        self._begin = (self._begin + data)[:_BEGIN]
+            super().read(data, found)
+            return
+        self._begin = (self._begin + data[:_BEGIN])[:_BEGIN]
         answer = self._answer
         answer += data
         if not (self._begin.startswith(_HTTP) or _HTTP.startswith(self._begin)):
             self._failed(self._unread())
-        while not self.over and (found := _ANSWER_ENDS.search(answer, self._searched)) is not None:
-            self._head_size += found.end()
-            head, self._searched = bytes(answer[: found.end()]), 0
+        while not self.over and (end := _ANSWER_ENDS.search(answer, self._searched)) is not None:
+            self._head_size += end.end()
+            head, self._searched = bytes(answer[: end.end()]), 0
             del answer[: len(head)]
             status = _status_of(head)
             if status == 101:
-                return self._open(head)
+                self._open(head, found)
+                return
             if status is None or not 100 <= status < 200:
                 self._failed(self._refused(status, head))
             elif self._head_size > self.limits.first_frame_bytes:
                 self._failed(self._too_long())
         if not self.over:
             self._wait_for_more()
-        return b""
 
     @property
     def so_far(self) -> str:
@@ -106,15 +107,16 @@ class ClientWire(Wire):
         elif (b"\n" in begin or len(begin) == _BEGIN) and _status_of(begin) is None:
             self._failed(self._unread())
 
-    def _open(self, head: bytes) -> bytes:
-        """Let the library check an answer with status 101."""
+    def _open(self, head: bytes, found: list[bytes | bytearray]) -> None:
+        """Let the library check an answer with status 101; read what follows it."""
         client, rest = self._client, bytes(self._answer)
         self._answer.clear()
         client.receive_data(head)
         if client.state is OPEN:
             client.events_received()
             self.opened = True
-            return super().receive(rest) if rest else b""
+            super().read(rest, found)
+            return
         error = client.handshake_exc
         if isinstance(error, InvalidHandshake) and error.__cause__ is None:
             self._failed(f"the server's answer does not open a WebSocket: {printable(str(error), 128)}")
@@ -122,7 +124,6 @@ class ClientWire(Wire):
             self._failed("the server answered with HTTP/1.0, which does not support WebSocket")
         else:
             self._failed(self._unread())
-        return b""
 
     def _failed(self, words: str) -> None:
         self.over = True

@@ -168,13 +168,13 @@ class WebSocketDial:
 
     def _take(self, data: bytes) -> None:
         wire, at = self._wire, 0
-        found = [self._found]
+        found: list[bytes | bytearray] = [self._found]
         while not wire.over and (wire.stopped or at < len(data)):
             if wire.stopped and self._unsent:
                 break
             piece = b"" if wire.stopped else data[at : at + _PIECE]
             at += len(piece)
-            found.append(wire.receive(piece))
+            wire.read(piece, found)
             self.flush()
         self._held = data[at:]
         self._found = b"".join(found)

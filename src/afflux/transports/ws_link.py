@@ -27,7 +27,10 @@ from afflux.transports.ws_wire import Wire
 __all__ = ["WebSocketLink"]
 
 _PIECE = 0x4000
-"Bytes that are decoded between two checks of the clock."
+"Bytes that are decoded between two checks of the clock. Of large messages, which are decoded fast, _LARGE are."
+_LARGE = 0x10000
+_FAST = 16
+"A piece is decoded fast if it takes less than this part of ``loop_ms``."
 
 
 class End(IntEnum):
@@ -113,15 +116,11 @@ class WebSocketLink(Layer):
         self._write_out()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process bytes that were read into the buffer; discard them when the WebSocket is over."""
-        if self._wire.over:
-            self._discarded += nbytes
-            self._check_reading()
-        else:
-            super().buffer_updated(nbytes)
+        """Process bytes that were read into the buffer. They are copied only as they are decoded."""
+        self.data_received(self.buffer(nbytes)[:nbytes])
 
-    def data_received(self, data: bytes) -> None:
-        """Process one read."""
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Decode one read, or buffer it; discard it when the WebSocket is over."""
         if self._wire.over or self._closed:
             self._discarded += len(data)
             self._check_reading()
@@ -215,20 +214,24 @@ class WebSocketLink(Layer):
         if self._blocked:
             self.upper.pause_writing()
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         """Decode input, for at most ``loop_ms``."""
         wire, at = self._wire, 0
-        found: list[bytes] = []
-        now = self._now
-        until = now() + self._limits.loop_ms / 1000
+        found: list[bytes | bytearray] = []
+        most = self._limits.loop_ms / 1000
+        begun, spent, size = self._now(), 0.0, _PIECE
         while not wire.over and (wire.stopped or at < len(data)):
-            if self._echoing or (found and now() >= until):
+            if self._echoing or (found and spent >= most):
                 break
-            piece = b"" if wire.stopped else data[at : at + _PIECE]
+            piece = b"" if wire.stopped else data[at : at + size]
             at += len(piece)
-            found.append(wire.receive(piece))
-            self._write_out()
-        self._input = b"" if wire.over else data[at:]
+            wire.read(piece, found)
+            if wire.stopped:
+                self._write_out()
+            spent = self._now() - begun
+            size = _LARGE if spent * _FAST < most else _PIECE
+        self._write_out()
+        self._input = b"" if wire.over else bytes(data[at:])
         if wire.opened and (not self.made or self._before):
             self._open()
         payload = b"".join(found)

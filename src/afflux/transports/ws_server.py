@@ -61,15 +61,16 @@ class ServerWire(Wire):
         self._head_size = 0
         self._last_words = b""
 
-    def receive(self, data: bytes) -> bytes:
+    def read(self, data: bytes | memoryview, found: list[bytes | bytearray]) -> None:
         """See Wire. The request is answered before any input after it is read."""
         if self.opened or self.over:
-            return super().receive(data)
+            super().read(data, found)
+            return
         if not self._head_size and not _METHOD.match(data[:17]):
             self._respond(400, _NO_HTTP)  # immediately: the line may never end
-            return b""
+            return
         server = self._server
-        head, rest = self._head(data)
+        head, rest = self._head(bytes(data))
         server.receive_data(head)
         for event in server.events_received():
             self._answer(cast("Request", event))
@@ -78,7 +79,8 @@ class ServerWire(Wire):
             self._end("no WebSocket was opened: the request cannot be read")
         elif not self.opened and not self.over and self._head_size > self.limits.first_frame_bytes:
             self._respond(431, f"the request is too long ({REASONS['first_frame_bytes']})")
-        return super().receive(rest) if rest else b""
+        if rest:
+            super().read(rest, found)
 
     def outgoing(self) -> bytes:
         """See Wire. If the library has ended without an answer, returns the answer made here."""
@@ -119,7 +121,7 @@ class ServerWire(Wire):
             self._frame_as(entry)
         return self._join(message)  # also for later messages of the read that begins with the first
 
-    def _begins(self, message: bytes, found: list[bytes]) -> None:
+    def _begins(self, message: bytes, found: list[bytes | bytearray]) -> None:
         """See Wire. A client of another protocol is refused with a close, which names both."""
         super()._begins(message, found)
         if self._protocol != AUTO and (refused := refused_message(message, self._protocol)) is not None:

@@ -26,15 +26,15 @@ _MODULE = "uvicorn.protocols.websockets.websockets_sansio_impl"
 class Writer:
     """Writes to one WebSocket."""
 
-    __slots__ = ("_binary", "_framing", "_library", "_open", "_server", "_transport", "_unmasked")
+    __slots__ = ("_as_messages", "_binary", "_framing", "_library", "_open", "_server", "_transport")
 
     def __init__(self, server: Any, framing: LengthPrefix | None) -> None:
         # Imported here, because an ASGI application runs without the library as well.
         from websockets.protocol import State
 
-        from afflux.transports.ws_frames import binary, unmasked
+        from afflux.transports.ws_frames import as_messages, binary
 
-        self._binary, self._unmasked, self._open = binary, unmasked, State.OPEN
+        self._as_messages, self._binary, self._open = as_messages, binary, State.OPEN
         self._server = server
         self._library = server.conn
         self._transport: asyncio.WriteTransport = server.transport
@@ -50,9 +50,9 @@ class Writer:
             return False
         pieces = library.data_to_send()
         if framing is None:
-            pieces += self._binary([memoryview(data)], masked=False)
+            pieces += self._binary([data], masked=False)
         else:
-            pieces += self._unmasked(data, framing.width, framing.own)[0]
+            pieces += self._as_messages(data, framing.width, framing.own, masked=False)[0]
         self._transport.write(b"".join(pieces))
         return True
 

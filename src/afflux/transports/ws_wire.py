@@ -24,10 +24,9 @@ from websockets.server import ServerProtocol
 
 from afflux.core.entry import ProtocolEntry
 from afflux.core.errors import Error, RemoteProtocolError
-from afflux.core.framing import LengthPrefix
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
-from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, binary, header, unmasked, whole
+from afflux.transports.ws_frames import BINARY, MASKED, apply_mask, as_messages, binary, header, whole
 from afflux.transports.ws_rules import (
     MESSAGE_TOO_BIG,
     NORMAL,
@@ -56,7 +55,7 @@ class Wire:
         "The reason of the end; None after an orderly end."
         self._hang_up = False
         self.stopped = False
-        '``keepalive_echoes`` pings were answered: write the answers, then continue with ``receive(b"")``.'
+        '``keepalive_echoes`` pings were answered: write the answers, then continue with ``read(b"", found)``.'
         self._library: ClientProtocol | ServerProtocol = library
         self.limits = limits
         "The bounds of the connection."
@@ -87,30 +86,18 @@ class Wire:
             self._ready += self._library.data_to_send()
             self._ready += self._pieces(data)
 
-    def _pieces(self, data: bytes) -> list[bytes] | list[bytes | memoryview]:
+    def _pieces(self, data: bytes) -> list[bytes | memoryview]:
+        """Return the pieces of the messages for ``data``. Engines return whole frames; an incomplete one waits for its
+        rest."""
         framing = self._framing
-        if framing is None or self._masks:
-            messages = [memoryview(data)] if framing is None else self._messages(framing, data)
-            return binary(messages, masked=self._masks)
+        if framing is None:
+            return binary([data], masked=self._masks)
         if self._part:
             data, self._part = self._part + data, b""
-        pieces, rest = unmasked(data, framing.width, framing.own)
+        pieces, rest = as_messages(data, framing.width, framing.own, masked=self._masks)
         if rest < len(data):
             self._part = data[rest:]
         return pieces
-
-    def _messages(self, framing: LengthPrefix, data: bytes) -> list[memoryview]:
-        """Cut ``data`` into frames. Engines return whole ones; an incomplete one waits for its rest."""
-        if self._part:
-            data, self._part = self._part + data, b""
-        messages, width = list(framing.split(data)), framing.width
-        size = sum(map(len, messages)) + width * len(messages)
-        begin = size - width - len(messages[-1])
-        length = int.from_bytes(data[begin : begin + width], "big") - (width if framing.inclusive else 0)
-        if size != len(data) or length != len(messages[-1]):
-            messages.pop()
-            self._part = data[begin:]
-        return messages
 
     def close(self) -> None:
         """Queue an orderly close."""
@@ -143,22 +130,30 @@ class Wire:
         """Bytes of an incomplete message."""
         return len(self._held) + (0 if self._message is None else len(self._message))
 
-    def receive(self, data: bytes) -> bytes:
-        """Receive bytes of the network; return the engine's bytes. ``outgoing`` may return answers."""
+    def read(self, data: bytes | memoryview, found: list[bytes | bytearray]) -> None:
+        """Receive bytes of the network, and copy them; append the engine's bytes to ``found``. ``outgoing`` may return
+        answers."""
         self.stopped, self._echoes = False, 0
-        if self.over:
-            return b""
-        if self._held:
-            self._held += data
+        at = 0
+        while self._held and not self.over and not self.stopped:
+            missing = max(0, self._needed - len(self._held))
+            self._held += data[at : at + missing]
+            at += missing
             if len(self._held) < self._needed:
-                return b""
-            data = bytes(self._held)
-            self._held.clear()
-        found: list[bytes] = []
-        rest = self._cut(data, found)
-        if rest < len(data) and not self.over:
-            self._held += data[rest:]
-        return b"".join(found)
+                return
+            held, self._held = self._held, bytearray()
+            self._keep(held, self._cut(held, found))
+        rest = data[at:]
+        if self.stopped:
+            self._held += rest
+        elif rest and not self.over:
+            block = bytes(rest)
+            self._keep(block, self._cut(block, found))
+
+    def _keep(self, block: bytes | bytearray, at: int) -> None:
+        """Buffer what has not been cut."""
+        if at < len(block) and not self.over:
+            self._held += memoryview(block)[at:]
 
     def receive_eof(self) -> None:
         """The network has ended."""
@@ -188,51 +183,39 @@ class Wire:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _cut(self, data: bytes, found: list[bytes]) -> int:
+    def _cut(self, data: bytes | bytearray, found: list[bytes | bytearray]) -> int:
         """Take the whole frames in ``data``; return where the rest begins. Headers are checked before payloads
         arrive."""
-        framing = self._framing
-        own, width = (0, 0) if framing is None else (framing.own, framing.width)  # ``framing.join`` in line
         masked = 0 if self._masks else MASKED
         at, end, room = 0, len(data), self._room()
+        self._needed = 2
         while end - at >= 2 and not self.over and not self.stopped:
-            if width and self._message is None and not self.first:
-                at = whole(data, at, room, masked, width, own, found)
+            framing = self._framing
+            if framing is not None and self._message is None and not self.first:
+                at = whole(data, at, room, masked, framing.width, framing.own, found)
                 if end - at < 2:
-                    continue
-            second = data[at + 1]
-            start, size = at + (6 if second & MASKED else 2), second & 0x7F
-            if size == 126 and end - at >= 4:
-                start, size = start + 2, data[at + 2] << 8 | data[at + 3]
-            elif size >= 126:
-                start, size = header(data, at)
+                    break
+            start, size = header(data, at)
             stop = start + size
             if size > room:
                 self._too_large(size)
             elif stop > end:
                 self._needed = stop - at
                 break
-            elif data[at] == BINARY and second & MASKED == masked and self._message is None:
-                payload = data[start:stop]
+            elif data[at] == BINARY and data[at + 1] & MASKED == masked and self._message is None:
+                payload = bytes(data[start:stop])
                 if masked:
                     payload = apply_mask(payload, data[start - 4 : start])
-                if width:
-                    found.append((size + own).to_bytes(width, "big"))
-                    found.append(payload)
-                else:  # the protocol is not recognized yet, or it has no framing
-                    found.append(self._join(payload))
+                found.append(self._join(payload))
                 if self.first:
                     self._begins(payload, found)
-                    room = self._room()
             else:
-                self._other(data[at:stop], found)
-                room = self._room()
+                self._other(bytes(data[at:stop]), found)
+            room = self._room()
             at = stop
-        else:
-            self._needed = 2
         return at
 
-    def _begins(self, message: bytes, found: list[bytes]) -> None:
+    def _begins(self, message: bytes, found: list[bytes | bytearray]) -> None:
         """The first message of a client is the last one in ``found``."""
         self.first = False
 
@@ -249,7 +232,7 @@ class Wire:
         name = "first_frame_bytes" if self.first else "frame_bytes"
         self.fail(MESSAGE_TOO_BIG, limited(name, self.limits, size))
 
-    def _other(self, frame: bytes, found: list[bytes]) -> None:
+    def _other(self, frame: bytes, found: list[bytes | bytearray]) -> None:
         """Let the library read a frame that is not a whole binary message, or is illegal."""
         library = self._library
         library.receive_data(frame)
@@ -260,7 +243,7 @@ class Wire:
             words = printable(str(library.parser_exc), 128)
             self.error = RemoteProtocolError(f"the peer broke a rule of WebSocket: {words}", rule="ws")
 
-    def _take(self, frame: Frame, found: list[bytes]) -> None:
+    def _take(self, frame: Frame, found: list[bytes | bytearray]) -> None:
         opcode = frame.opcode
         if opcode is Opcode.BINARY or opcode is Opcode.CONT:
             self._fragment(frame, found)
@@ -272,7 +255,7 @@ class Wire:
         elif opcode is Opcode.CLOSE:
             self._closed()
 
-    def _fragment(self, frame: Frame, found: list[bytes]) -> None:
+    def _fragment(self, frame: Frame, found: list[bytes | bytearray]) -> None:
         if self._message is None:
             self._message, self._fragments = bytearray(), 0
         self._fragments += 1

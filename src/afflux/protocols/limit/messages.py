@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, overload
 
-from afflux.core.payload import Payload, Run
+from afflux.core.payload import Payload, Plain, Run
 from afflux.protocols.limit.integers import packed
 
 if TYPE_CHECKING:
     from afflux.protocols.limit.steps import Steps
 
-__all__ = ["Choice", "Opening", "Value", "Values"]
+__all__ = ["Choice", "Opening", "Value", "Values", "VariedValues"]
 
 
 class Opening(Payload):
@@ -98,3 +98,26 @@ class Values(Run):
             start = self._start + first * (self._head + self._size)
             return Values(self._block, start, self._head, self._size, self.values[first:stop])
         return Value(self.values[index], None, super().__getitem__(index).data)
+
+
+class VariedValues(Plain):
+    """Consecutive values that may differ in size, decoded: a sequence as :class:`Values`."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, datas: list[bytes], values: list[Any]) -> None:
+        super().__init__(datas)
+        self.values = values
+
+    def __iter__(self) -> Iterator[Value]:
+        return map(Value, self.values, repeat(None), self._datas)
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> VariedValues: ...
+    def __getitem__(self, index: int | slice) -> Value | VariedValues:
+        """Return one value, or for a slice a part of the sequence."""
+        if isinstance(index, slice):
+            return VariedValues(self._datas[index], self.values[index])
+        return Value(self.values[index], None, self._datas[index])

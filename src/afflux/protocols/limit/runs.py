@@ -8,14 +8,13 @@ tables; what they do is what the tables do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from struct import Struct
 from typing import Any, Final
 
 from afflux.core.events import Items
-from afflux.core.payload import Payload, PayloadLike, Run
+from afflux.core.payload import Payload, PayloadLike, Plain, Run
 from afflux.protocols.limit.frames import HEADER_SIZE, PayloadFrame
-from afflux.protocols.limit.messages import Value, Values
+from afflux.protocols.limit.messages import Value, Values, VariedValues
 from afflux.protocols.limit.session import Session
 from afflux.protocols.limit.shared import Shared
 from afflux.protocols.limit.steps import Runs
@@ -30,6 +29,8 @@ _TAIL: Final = _WORD.to_bytes(2, "big")
 _pack: Final = Struct(">BHIH").pack
 _unpack: Final = Struct(">BHIH").unpack_from
 _LOW: Final = bytes(range(0x100))
+_FEW: Final = 3
+"Values of one event that become objects immediately; an object for each of more is created when it is consumed."
 _CHUNK: Final = 0x4000
 "Bytes that are queued as one object."
 
@@ -82,19 +83,22 @@ def _receive_each(shared: Shared, session: Session, block: bytes, at: int, end: 
         place = stop
         id += 2
         left -= 1
-    items: list[Payload]
+    items: Plain
     if (runs := session.steps.runs) is None:
         session.steps.read(b"")
-        items = [*map(Payload, datas)]
+        items = Plain(datas)
     else:
         values = runs.unpacked(datas)
         if not values:
             return at
         runs.took_received(len(values))
-        items = [*map(Value, values, repeat(None), datas)]
-        place = at + sum(map(len, datas[: len(items)])) + _HEAD * len(items)
+        items = VariedValues(datas[: len(values)], values)
+        place = at + items.size + _HEAD * len(items)
     _count(shared, session, len(items), place - at - _HEAD * len(items))
-    session.add(shared.events, items)
+    if len(items) > _FEW:
+        shared.events.append(Items(session.stream, items))
+    else:
+        session.add(shared.events, list(items))
     return place
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from afflux.core.payload import Payload, Payloads
-from afflux.protocols.limit.messages import Choice, Opening, Value, Values
+from afflux.protocols.limit.messages import Choice, Opening, Value, Values, VariedValues
 from afflux.protocols.limit.steps import Runs, Steps, Turn
 from afflux.sessions.machine import Kind, Machine
 from afflux.sessions.monitor import Monitor, Received
@@ -61,7 +61,7 @@ class Items:
 
     def values(self, items: Payloads) -> list[Any] | None:
         """Return the values of a run."""
-        return items.values if isinstance(items, Values) else None
+        return items.values if isinstance(items, Values | VariedValues) else None
 
     def first(self, item: Payload) -> bool:
         """Return False: the payload of SETUP is not a step."""

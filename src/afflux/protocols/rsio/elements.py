@@ -9,21 +9,28 @@ parsed only once more, when it is whole.
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
+from operator import sub
 
 from afflux.core.alike import MANY, alike
 from afflux.core.events import Block, Items
-from afflux.core.payload import Payload, Run
+from afflux.core.payload import Payload, Plain, Run
 from afflux.protocols.rsio.codes import UNBOUNDED
 from afflux.protocols.rsio.frames import OnNext, OnNextPacked
 from afflux.protocols.rsio.kinds import Cursor
 from afflux.protocols.rsio.shared import Shared
 from afflux.protocols.rsio.states import SubscriberState
 from afflux.protocols.rsio.subscription import Subscription
+from afflux.protocols.rsio.varied import LARGEST, cut
 
 __all__ = ["Elements"]
 
 _NEXT, _PACKED = OnNext.TYPE, OnNextPacked.TYPE
 _ACTIVE = SubscriberState.ACTIVE
+_LONG = 24
+"Messages that are taken one by one before the others of a run are cut together."
+_AHEAD = 4
+"How many times the bytes of those messages are looked at first."
 
 
 class Elements:
@@ -40,6 +47,7 @@ class Elements:
         """Apply plain elements from the cursor on, and advance it past them. The caller has checked that onNext or
         onNextPacked begins there. Return the block size needed for the next one, 0 if unknown."""
         block, position, end = cursor.block, cursor.at, cursor.end
+        singles, begin = 0, position
         self._need = 0
         while end - position >= 3:
             code, low, at = block[position], block[position + 1], position + 2
@@ -54,6 +62,11 @@ class Elements:
                 break
             if code == _NEXT:
                 after = self._take_next(subscription, block, position, at, end)
+                singles += 1
+                if singles == _LONG and after and not subscription.size:
+                    ahead = _AHEAD * (after - begin)
+                    after = self._take_varied(subscription, block, block[position:at], after, end, ahead)
+                    singles, begin = 0, after
             elif code == _PACKED and subscription.size:
                 after = self._take_packed(subscription, block, at, end)
             else:
@@ -84,6 +97,26 @@ class Elements:
         credit.used += count
         self.emit(subscription, block, position, head, size, count)
         return position + count * stride
+
+    def _take_varied(
+        self, subscription: Subscription, block: bytes, same: bytes, position: int, end: int, ahead: int
+    ) -> int:
+        """Apply a run of onNext with elements that differ in length; return where it ends. ``same`` is their type and
+        id; ``ahead`` bytes are looked at first."""
+        credit, shared = subscription.to_receive, self._shared
+        if not credit.available or shared.limits.payload_bytes < LARGEST:
+            return position
+        elements, stop = cut(block, position, end, same, credit.available, ahead)
+        if elements:
+            size = sum(map(len, elements))
+            credit.spend(len(elements))
+            shared.delivered += size
+            shared.objects += len(elements)
+            if subscription.columnar:
+                shared.events.append(_block(subscription.stream, block[position:stop], len(same), elements))
+            else:
+                shared.events.append(Items(subscription.stream, Plain(elements)))
+        return stop
 
     def _take_packed(self, subscription: Subscription, block: bytes, at: int, end: int) -> int:
         """Apply one onNextPacked; return where it ends, or 0."""
@@ -125,6 +158,13 @@ class Elements:
             last.payloads += payloads
         else:
             events.append(Items(stream, payloads))
+
+
+def _block(stream: int, block: bytes, same: int, elements: list[bytes]) -> Block:
+    """Return the elements of messages that fill ``block``, each after ``same`` bytes and its length."""
+    sizes = list(map(len, elements))
+    ends = array("q", accumulate(same + (1 if size < 0x80 else 2) + size for size in sizes))
+    return Block(stream, block, array("q", map(sub, ends, sizes)), ends)
 
 
 def _number(block: bytes, at: int, end: int) -> tuple[int, int]:
