@@ -34,10 +34,12 @@ SHAPES: dict[str, list[Payload]] = {
     "some metadata": [Payload(b"%06d" % n, b"m%04d" % n if n % 50 > 20 else None) for n in range(COUNT)],
     "now and then metadata": [Payload(b"%06d" % n, b"m" if n % 60 == 45 else None) for n in range(COUNT)],
     "none or empty metadata": [Payload(b"%06d" % n, b"" if n % 30 > 15 else None) for n in range(COUNT)],
+    "sizes around every limit of a short path": [Payload(b"x" * (n * n % 5_000)) for n in range(COUNT)],
     "fragments": [Payload(b"%06d" % n, b"m" * (n % 2)) for n in range(20)]
     + [Payload(b"d" * LARGE, b"m" * LARGE), Payload(b"d" * LARGE), Payload(b"", b"m" * LARGE)]
     + [Payload(b"%06d" % n, b"") for n in range(20)],
 }
+BARE = [shape for shape, items in SHAPES.items() if all(item.metadata is None for item in items)]
 PROTOCOLS = ["rsocket", "rsocket-draft", "reactivesocket"]
 
 
@@ -120,6 +122,18 @@ async def test_items_arrive_as_they_were_sent(protocol: str, transport: str, siz
         for shape, items in SHAPES.items():
             for way, receive in WAYS.items():
                 assert await receive(peer, shape + size) == items, (shape, way)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+async def test_items_arrive_where_there_is_no_metadata(transport: str) -> None:
+    async with (
+        afflux.serve(f"rsio+{transport}://127.0.0.1:0", Shapes()) as server,
+        afflux.connect(server.uri) as peer,
+    ):
+        for shape in BARE:
+            for size in ("", "/1", "/64", "/1000"):
+                for receive in (each, few, batched):
+                    assert await receive(peer, shape + size) == SHAPES[shape], (shape, size, receive)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

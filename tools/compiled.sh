@@ -11,18 +11,19 @@ cd "$(dirname "$0")/.."
 python=$1
 marks="not spark and not slow and not repetitive and not hypothesis"
 folders=(tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/aio tests/sync tests/hostile
-    --ignore=tests/aio/test_cold.py --ignore=tests/sync/test_interrupts.py --ignore=tests/sync/test_faults.py
+    tests/test_shapes.py --ignore=tests/aio/test_cold.py --ignore=tests/sync/test_interrupts.py --ignore=tests/sync/test_faults.py
     --ignore=tests/sync/test_reconnect.py --ignore=tests/hostile/test_memory.py)
 case "${2:-}" in
 all)
     marks="not spark"
     folders=(tests/test_build.py tests/cli/test_doctor.py tests/core tests/protocols tests/sessions tests/aio tests/sync
-        tests/hostile)
+        tests/hostile tests/test_shapes.py)
     ;;
 smoke)
     folders=(tests/test_build.py tests/core tests/protocols/generic/test_vectors.py tests/protocols/generic/test_tables.py
         tests/protocols/*/test_frames.py tests/protocols/*/test_wire.py tests/protocols/rsocket/test_streams.py
-        tests/protocols/jmux/test_turns.py tests/aio/test_verbs.py tests/aio/test_credit.py tests/sync/test_verbs.py)
+        tests/protocols/jmux/test_turns.py tests/aio/test_verbs.py tests/aio/test_credit.py tests/sync/test_verbs.py
+        tests/test_shapes.py)
     ;;
 esac
 
