@@ -155,7 +155,7 @@ def test_a_file_that_grows_after_the_plan_is_read_as_far_as_it_was(spark: Any, c
     more = pcap(Talk(("10.2.2.2", 1)).whole(CLIENT, SERVER))[24:]
 
     def grow(text: str) -> None:
-        if "captures," in text:  # after the plan, before the tasks
+        if "1 capture, " in text:  # after the plan, before the tasks
             with path.open("ab") as file:
                 file.write(more)
 
