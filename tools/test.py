@@ -45,6 +45,18 @@ FOLDERS = {
         "tests/spark/test_driver_killed.py",
     ],
     "demos": ["tests/demo"],
+    "commands": ["tests/cli"],
+    "reports": [
+        "tests/bench",
+        "tests/cli/test_capture.py",
+        "tests/cli/test_captures.py",
+        "tests/cli/test_check_captures.py",
+        "tests/cli/test_decode.py",
+        "tests/cli/test_inspect.py",
+        "tests/cli/test_inspect_report.py",
+        "tests/cli/test_spark_decode.py",
+        "tests/cli/test_tables.py",
+    ],
     "rest": [],
     "queries": [
         "tests/spark/test_benchmark.py",
@@ -52,7 +64,6 @@ FOLDERS = {
         "tests/spark/test_embedded.py",
         "tests/spark/test_tail.py",
     ],
-    "commands": ["tests/cli", "tests/bench"],
     "mistakes": [
         "tests/cli/test_conflicts.py",
         "tests/cli/test_every_command.py",
@@ -83,7 +94,7 @@ WITH_SPARK = {"spark", "kills", "demos", "queries", "long"}
 "Their JVMs start with an archive of Spark's classes: tests/spark/starting.py."
 PREPARED = {
     "tests.spark.starting": WITH_SPARK,
-    "tests.capture.building": {*WITH_SPARK, "captures", "commands"},
+    "tests.capture.building": {*WITH_SPARK, "captures", "commands", "reports"},
 }
 "Modules that make what many processes of these parts would make for themselves. Tests pass without."
 PREPARING = {module: Lock() for module in PREPARED}
