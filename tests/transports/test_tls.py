@@ -19,7 +19,8 @@ import afflux.sync
 from afflux import ConnectFailed, Limits, Tls
 from afflux.testing import Proxy
 from afflux.transports.address import parse
-from afflux.transports.security import server_context
+from afflux.transports.reading import Receiver
+from afflux.transports.security import client_context, server_context
 from afflux.transports.tls_aio import SecureLink
 from afflux.transports.tls_session import Session
 from tests.aio.handlers import Demo
@@ -360,6 +361,48 @@ async def test_what_is_written_before_the_handshake_waits_for_it(certificates: C
         server.transport.resume_reading()
         await server.until(lambda: "lost" in server.told)
     listener.close()
+
+
+class Received(Receiver):
+    """A driver that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.parts: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        self.parts.append(data)
+
+
+async def test_a_read_is_delivered_together(certificates: Certificates) -> None:
+    """Performance: its records are one pass of the engine."""
+    loop, address = asyncio.get_running_loop(), parse(HERE)
+    server = Session(server_context(certificates.to_serve), address, server=True)
+    client = Session(client_context(certificates.to_connect, address), address, server=False, name="127.0.0.1")
+    driver, words = Received(), bytes(range(250)) * 500
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    ready: asyncio.Future[None] = loop.create_future()
+    transport, _ = await loop.connect_accepted_socket(lambda: SecureLink(client, driver, flush=1, ready=ready), far)
+    while not (driver.made.done() and server.ready):
+        server.feed(await loop.sock_recv(near, 0x10000))
+        server.handshake()
+        await loop.sock_sendall(near, server.outgoing())
+        await asyncio.sleep(0)
+    server.write(words)
+    encrypted = server.outgoing()
+    transport.pause_reading()
+    sent = near.send(encrypted)  # as much as the socket takes: it is read at once
+    transport.resume_reading()
+    while sum(map(len, driver.parts)) < sent - 0x5000:
+        await asyncio.sleep(0)
+    assert sent > 0x18000 and len(driver.parts) == 1
+    assert words.startswith(driver.parts[0])
+    transport.abort()
+    near.close()
 
 
 @pytest.mark.parametrize("ending", ["close", "write_eof", "abort"])
