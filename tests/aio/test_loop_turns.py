@@ -117,28 +117,31 @@ def test_a_round_trip_takes_four_turns(protocol: str, verb: Verb) -> None:
     assert ROUNDS * ROUND <= turns <= ROUNDS * ROUND + BESIDE
 
 
-SIZE = 0x2000
-
-
 class Steady:
-    """Yields items without ever waiting, and counts their bytes by turn."""
+    """Yields items without ever waiting, and counts those of each stream by turn."""
 
-    def __init__(self) -> None:
-        self.bytes: Counter[tuple[bytes, int]] = Counter()
+    def __init__(self, size: int, lists: int) -> None:
+        self.size = size
+        self.lists = lists
+        self.turns: Counter[tuple[bytes, int]] = Counter()
 
-    async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
-        """Yield items, before each of which its bytes are counted."""
+    async def stream(self, payload: Payload) -> AsyncIterator[bytes | list[bytes]]:
+        """Yield items, or lists, which are counted before they are sent."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         for _ in range(400):
-            self.bytes[payload.data, loop.turns] += SIZE
-            yield bytes(SIZE)
+            self.turns[payload.data, loop.turns] += max(1, self.lists)
+            yield [bytes(self.size)] * self.lists if self.lists else bytes(self.size)
 
 
-@pytest.mark.parametrize(("producers", "shares"), [(1, 3), (2, 1), (5, 1)])
-def test_what_producers_send_in_a_turn(producers: int, shares: int) -> None:
-    """Limits.loop_bytes: a share each, or three for a producer that is alone; and one item more, to detect the end."""
-    handler, limits = Steady(), Limits.server()
+@pytest.mark.parametrize("lists", [0, 1])
+@pytest.mark.parametrize(
+    ("producers", "size", "items"), [(1, 0x400, 64), (1, 0x2000, 8), (1, 0x10000, 3), (2, 0x10000, 1), (5, 0x2000, 8)]
+)
+def test_what_producers_send_in_a_turn(producers: int, size: int, items: int, lists: int) -> None:
+    """Limits.loop_bytes: a share each, or three items of a producer that is alone; one item more detects the end."""
+    handler = Steady(size, lists)
+    assert (items - 1) * size < Limits.server().loop_bytes or items == 3
 
     async def take(peer: afflux.Peer, name: bytes) -> None:
         async for _ in peer.stream(name, credit=10_000):
@@ -150,6 +153,6 @@ def test_what_producers_send_in_a_turn(producers: int, shares: int) -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
-    together = Counter(turn for _, turn in handler.bytes)
-    busy = [size for (_, turn), size in handler.bytes.items() if together[turn] == producers]
-    assert limits.loop_bytes < max(busy) + SIZE <= shares * limits.loop_bytes + 2 * SIZE
+    together = Counter(turn for _, turn in handler.turns)
+    busy = [count for (_, turn), count in handler.turns.items() if together[turn] == producers]
+    assert items <= max(busy) <= items + 1

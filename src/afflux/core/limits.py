@@ -133,7 +133,7 @@ class Limits:
     process_bytes: int = _row("bytes, all connections", 2 * Gi, 8 * Gi, 64 * Mi, "overload")
     loop_frames: int = _row("frames per turn of the loop", 256, 256, 64)
     loop_bytes: int = _row(
-        "bytes per turn of the loop; three times as many for a producer that is alone on its connection",
+        "bytes per turn of the loop; a producer that is alone on its connection may send three items",
         64 * Ki,
         64 * Ki,
         16 * Ki,
