@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+from benchmarks import capture_files  # noqa: E402
 from benchmarks.capture_files import make  # noqa: E402
 
 from tests.examples import short  # noqa: E402
@@ -95,10 +96,11 @@ def until(run: subprocess.Popen[str], seen: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Four captures."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four captures, each of other clients: copies would be passed over."""
     (tmp_path / "captures").mkdir()
     for number in range(4):
+        monkeypatch.setattr(capture_files, "_CLIENT", 0x0A020000 + 0x1000 * number)
         make("mtu", tmp_path / "captures" / f"part-{number}.pcap", 16_000_000)
     return tmp_path
 
