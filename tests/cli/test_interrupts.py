@@ -58,7 +58,7 @@ SCRIPT = Path(sys.prefix, "bin", "afflux")
 
 POINTS = (
     *("afflux.core.errors", "afflux.core.payload", "afflux", "afflux.cli.process", "typer.core", "asyncio"),
-    *("afflux.cli.app", "afflux.cli.serve", "afflux.aio.driver", "afflux.demo.responder"),
+    *("afflux.cli.app", "afflux.cli.limiting", "afflux.aio.driver", "afflux.demo.responder"),
 )
 
 
