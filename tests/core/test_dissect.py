@@ -8,7 +8,8 @@ import pytest
 
 from afflux.core.dissect import RECORD_KEYS, arrow_schema, escaped, line, record
 from afflux.core.errors import MissingExtra
-from afflux.protocols.rsocket.frames import Setup
+from afflux.protocols.rsocket.frames import ErrorFrame, Setup
+from afflux.protocols.rsocket.meanings import MEANINGS
 from tests.core.test_frame import Nothing
 
 
@@ -17,6 +18,13 @@ def test_a_frame_without_fields_has_a_record_and_a_line() -> None:
     assert tuple(row) == RECORD_KEYS
     assert row["fields"] == {} and row["flags"] == []
     assert line(row) == "now c > family stream=None NOTHING"
+
+
+def test_a_line_names_the_error_code() -> None:
+    for code, words in ((0x202, "0x202 REJECTED"), (0x301, "0x301")):
+        row = record(ErrorFrame(stream=1, code=code))
+        assert line(row, MEANINGS) == f"rsocket stream=1 ERROR code={words} data_len=0"
+        assert line(row) == f"rsocket stream=1 ERROR code=0x{code:X} data_len=0"
 
 
 def test_payloads_have_three_forms() -> None:

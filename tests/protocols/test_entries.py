@@ -206,3 +206,8 @@ def test_what_selects_a_protocol_imports_its_engine() -> None:
     assert engines("from afflux.protocols.registry import named; named('jmux')") == ["jmux"]
     found = engines("from afflux.protocols.registry import any_protocol; any_protocol()")
     assert {"jmux", "limit", "reactivesocket", "rsio", "rsocket"} <= set(found)
+
+
+def test_a_protocol_that_was_assigned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, "own", PROTOCOLS["limit"])
+    assert named("own") is PROTOCOLS["limit"]

@@ -42,7 +42,7 @@ class Echo:
 def wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A wire whose ends cut no payload, as those of other implementations do not."""
     for name in WIRES:
-        monkeypatch.setattr(f"afflux.protocols.{name}.entry.DEFAULT_MTU", 0xFFFFFF)
+        monkeypatch.setattr(f"afflux.protocols.{name}.engine.DEFAULT_MTU", 0xFFFFFF)
     return str(request.param)
 
 

@@ -10,6 +10,7 @@ from afflux import LimitExceeded, Limits, Payload
 from afflux.core import events as ev
 from afflux.protocols.limit import Choice, Engine, Opening, Turn, Unchecked, Value
 from afflux.protocols.limit.frames import LimitFrame, decode
+from afflux.protocols.limit.messages import VariedValues
 from afflux.protocols.limit.typed import typed
 from afflux.sessions import SessionTypeError, SessionViolation
 from afflux.sessions.machine import loaded
@@ -279,3 +280,10 @@ def test_D_15_unchecked_payloads_of_a_run() -> None:
     for payload in (b"a", b"b", Payload(b"c", b"m"), b"d"):
         other.send(1, [payload])
     assert client.outgoing() == other.outgoing()
+
+
+def test_values_of_several_sizes_are_a_sequence() -> None:
+    values = VariedValues([b"a", b"bc", b""], [1, 2, None])
+    assert [(one.value, one.data) for one in values] == [(1, b"a"), (2, b"bc"), (None, b"")]
+    assert (values[1].value, values[1].data, len(values), values.size) == (2, b"bc", 3, 3)
+    assert [(one.value, one.data) for one in values[1:]] == [(2, b"bc"), (None, b"")]

@@ -232,6 +232,14 @@ def test_R_38_R_41_elements_that_wait_together_leave_together(mode: Mode) -> Non
     play.do(lambda engine: engine.send(2, [b"ff"], complete=True)) << packed(b"dd", b"ee", b"ff") << complete()
 
 
+def test_elements_that_differ_in_size_are_sent_as_they_are() -> None:
+    elements = [bytes(size * size % 4_000) for size in range(300)]
+    play = publishing(300)
+    play.engine.send(2, elements)
+    play.collect([])
+    assert [message.element for message in play.sent] == elements  # type: ignore[attr-defined]
+
+
 def test_R_39_elements_without_a_size_are_not_packed() -> None:
     publishing(9).do(lambda engine: engine.send(2, [b"aa", b"bb"])) << item(b"aa") << item(b"bb")
 

@@ -60,6 +60,30 @@ def test_as_spans_of_a_buffer(elements: list[bytes], times: int, cuts: list[int]
     assert spans == whole
 
 
+RUNS = [
+    [bytes(size) for size in range(200)],
+    [b"x" * (size % 30) for size in range(25)] + [b"z" * 5_000] * 2 + [bytes(size) for size in range(60)],
+    [b"x" * (size % 30) for size in range(40)] + [SAME * 40, SAME + b"\x03abc"] * 20,
+    [b"x" * (size % 3) for size in range(24)],
+]
+
+
+@pytest.mark.parametrize("columnar", [False, True])
+@pytest.mark.parametrize("elements", RUNS)
+def test_some_runs(elements: list[bytes], columnar: bool) -> None:
+    """As the random ones above, for the coverage."""
+    play = client().do(lambda engine: engine.open("stream", b"p", credit=500, columnar=columnar)).forget()
+    play >> answer()
+    found = []
+    for event in play.engine.receive(run(elements), 0.0):
+        if isinstance(event, ev.Block):
+            found += [bytes(event.buffer[s:e]) for s, e in zip(event.starts, event.ends, strict=True)]
+        else:
+            assert isinstance(event, ev.Items)
+            found += [item.data for item in event.payloads]
+    assert found == elements
+
+
 @pytest.mark.parametrize("demand", [23, 24, 25, 100, 199])
 def test_no_more_than_the_demand_is_cut(demand: int) -> None:
     """R-27."""
