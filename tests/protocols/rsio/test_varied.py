@@ -65,6 +65,7 @@ RUNS = [
     [b"x" * (size % 30) for size in range(25)] + [b"z" * 5_000] * 2 + [bytes(size) for size in range(60)],
     [b"x" * (size % 30) for size in range(40)] + [SAME * 40, SAME + b"\x03abc"] * 20,
     [b"x" * (size % 3) for size in range(24)],
+    [b"x" * (size % 3) for size in range(24)] + [bytes(30_000)],
 ]
 
 

@@ -43,9 +43,11 @@ def cut(block: bytes, position: int, end: int, same: bytes, most: int, ahead: in
         found = [part[1:] if len(part) <= _SHORT else part[2:] for part in parts[1:]]
         if last is not None:
             found.append(last)
+        if not found:
+            return elements, position
         position, whole = _confirm(block, position, same, found)
         elements += found
-        if not whole or not found or stop == end or len(elements) == most:
+        if not whole or stop == end or len(elements) == most:
             return elements, position
         ahead *= 4
 
@@ -71,13 +73,15 @@ def _confirm(block: bytes, position: int, same: bytes, elements: list[bytes]) ->
     pieces[2::3] = elements[: len(encoded)]
     if encoded and block.startswith(messages := b"".join(pieces), position):
         return position + len(messages), True
-    for index, element in enumerate(elements):
+    index = 0
+    while len(element := elements[index]) <= LARGEST:
         message = b"".join((same, varint(len(element)), element))
-        if len(element) > LARGEST or not block.startswith(message, position):
-            del elements[index:]
-            return position, False
+        if not block.startswith(message, position):
+            break
         position += len(message)
-    return position, True
+        index += 1
+    del elements[index:]
+    return position, False
 
 
 @cache
