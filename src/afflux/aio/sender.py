@@ -159,7 +159,8 @@ class Sender:
         if self._burst >= self._room.loop_frames:
             self._burst = 0
             await _turn()
-        await self._ready()
+        if not self._claims():
+            await self._ready()
 
     def send_one(self, item: PayloadLike) -> None:
         """Send one item, after ``ready``. Raises as ``Engine.send`` does."""
@@ -313,13 +314,14 @@ class Sender:
             await self._ready()
 
     async def _ready(self) -> None:
-        """Wait until at least one item may be produced, and claim room for some.
+        """Wait until at least one item may be produced, and claim room for some, after ``_claims`` could not.
 
         Raises:
             Over: no more items are wanted.
         """
         waiting = self._room.waiting_for_room
         try:
+            await self._wait()
             while not self._claims():
                 await self._wait()
         finally:

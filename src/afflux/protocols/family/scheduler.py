@@ -272,7 +272,13 @@ class Scheduler:
                     chunks.append(entry)
                 else:  # no payload is split
                     chunks.extend(cast("Whole", entry).chunks)
-        self.forget()
+        # As ``forget``; what it clears besides is empty while ``plain`` is true.
+        if self._awaited:
+            self._caught_up.extend(self._awaited)
+            self._awaited.clear()
+        self.queues.clear()
+        self._row.clear()
+        self._over = self.size = self.frames = 0
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
         """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return the number of bytes."""
