@@ -143,16 +143,15 @@ def test_what_producers_send_in_a_turn(producers: int, size: int, items: int, li
     handler = Steady(size, lists)
     assert (items - 1) * size < Limits.server().loop_bytes or items == 3
 
-    async def take(peer: afflux.Peer, name: bytes) -> None:
-        async for _ in peer.stream(name, credit=10_000):
-            pass
+    async def take(peer: afflux.Peer, name: bytes) -> int:
+        return len([item async for item in peer.stream(name, credit=10_000)])
 
-    async def main() -> None:
+    async def main() -> list[int]:
         async with afflux.serve("mem://shares", handler) as server, afflux.connect(server.uri) as peer:
-            await asyncio.gather(*(take(peer, b"%d" % number) for number in range(producers)))
+            return await asyncio.gather(*(take(peer, b"%d" % number) for number in range(producers)))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(main())
+        assert runner.run(main()) == [400 * max(1, lists)] * producers
     together = Counter(turn for _, turn in handler.turns)
     busy = [count for (_, turn), count in handler.turns.items() if together[turn] == producers]
     assert items <= max(busy) <= items + 1

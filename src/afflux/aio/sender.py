@@ -2,7 +2,7 @@
 
 1. An item is sent only when the peer has granted it and there is room. A producer runs one item beyond that, to detect
    its end: completing needs no credit. It yields to the loop after ``loop_frames`` items or ``loop_bytes``, even if it
-   never waits itself; while it is alone, after three times ``loop_bytes``.
+   never waits itself; while it is alone, after three items where those are larger.
 2. Items that a producer has produced in one turn of the loop are sent at the end of that turn.
 """
 
@@ -26,7 +26,7 @@ Source = AsyncIterable[Any] | Iterable[Any]
 _ASYNC = AsyncGeneratorType, AsyncIterable
 "Kinds of sources with asynchronous items; the usual one first, which is found fastest."
 _ALONE = 3
-"Items that a producer may send in a turn, whatever their size, while no other is at work."
+"Items of up to ``loop_bytes`` that a producer may send in a turn while no other is at work."
 
 
 class Over(Exception):  # noqa: N818 -- leaves the producer, never seen outside
@@ -42,7 +42,6 @@ class Sender:
         "_bytes",
         "_called",
         "_driver",
-        "_least",
         "_output",
         "_promised",
         "_quota",
@@ -50,6 +49,7 @@ class Sender:
         "_size",
         "_small",
         "_turn",
+        "_usual",
         "_waiter",
         "completed",
         "failure",
@@ -76,12 +76,12 @@ class Sender:
         self._size = 0
         self._quota = 0
         self._bytes = 0
-        self._least = 1
         self._small = driver.room.loop_bytes // driver.room.loop_frames
         self._burst = 0
         self._called = False
         self._promised = 0
         self._turn = -1
+        self._usual = 0
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -188,6 +188,7 @@ class Sender:
             self._quota -= len(batch)
             self._burst += len(batch)
             self._bytes -= self._size
+            self._usual = self._size // len(batch)
             self._size = 0
             self._give_back()
             try:
@@ -241,7 +242,7 @@ class Sender:
                 if room.producing > 1 and self._turn != room.turn:
                     # A promise of another turn is not valid any more.
                     self._claim(self._output.room_beside() - room.promised)
-            full = count >= self._quota or (self._size >= self._bytes and count >= self._least)
+            full = count >= self._quota or self._size >= self._bytes
 
     async def _send_plain(self, source: Iterator[Any]) -> None:
         if not self._claims():
@@ -267,27 +268,25 @@ class Sender:
                     continue
                 self._size += size
             batch.append(item)
-            full = len(batch) >= self._quota or (self._size >= self._bytes and len(batch) >= self._least)
+            full = len(batch) >= self._quota or self._size >= self._bytes
 
     async def _send_list(self, items: list[PayloadLike]) -> bool:
         """Send several items together; the batch is empty afterwards. Returns whether the quota is used up."""
         self.push()
         start = 0
-        while True:
-            full = self._quota <= 0 or (self._bytes <= 0 and self._burst >= self._least)
-            if start == len(items):
-                return full
-            if full or self.over:
+        while start < len(items):
+            if self._quota <= 0 or self._bytes <= 0 or self.over:
                 await self._next_quota()
             stop = start
             end = min(len(items), start + self._quota)
             try:
-                while stop < end and (self._bytes > 0 or self._burst + stop - start < self._least):
+                while stop < end and self._bytes > 0:
                     self._bytes -= len(items[stop])
                     stop += 1
             except TypeError:
                 raise not_a_payload(items[stop]) from None
-            if len(items[stop - 1]) > self._room.loop_bytes:
+            self._usual = len(items[stop - 1])
+            if self._usual > self._room.loop_bytes:
                 await self._until_others_are_sent()
             self._quota -= stop - start
             self._burst += stop - start
@@ -296,6 +295,7 @@ class Sender:
             self._room.sent += stop - start
             self._output.flush_soon()
             start = stop
+        return self._quota <= 0 or self._bytes <= 0
 
     async def _send_large(self, item: PayloadLike, size: int) -> bool:
         """Send an item that may fill the room by itself, and the quota with it: returns True."""
@@ -384,11 +384,13 @@ class Sender:
     def _claim(self, free: int) -> None:
         """Claim a share of the ``free`` room for this turn, at least one item. Small items are not counted by bytes:
         the quota is at most the number that fits. With many producers each gets a large share in its turn instead of a
-        small one in every turn, so that 256 items share the cost of waking one. A producer that is alone may send some
-        items beyond its share: otherwise each item of 64 KiB would cost a turn."""
+        small one in every turn, so that 256 items share the cost of waking one. A producer that is alone gets a share for
+        three of its items, where they are large: otherwise each item of 64 KiB would cost a turn."""
         room = self._room
-        share = max(0, min(free, room.loop_bytes))
-        self._least = _ALONE if room.producing == 1 and free >= _ALONE * room.loop_bytes else 1
+        share = room.loop_bytes
+        if room.producing == 1:
+            share = max(share, _ALONE * min(self._usual, share))
+        share = max(0, min(free, share))
         self._quota = min(self._quota, room.loop_frames, max(1, share // self._small))
         self._bytes = max(1, share)
         self._promised = share
