@@ -384,8 +384,8 @@ class Sender:
     def _claim(self, free: int) -> None:
         """Claim a share of the ``free`` room for this turn, at least one item. Small items are not counted by bytes:
         the quota is at most the number that fits. With many producers each gets a large share in its turn instead of a
-        small one in every turn, so that 256 items share the cost of waking one. A producer that is alone gets a share for
-        three of its items, where they are large: otherwise each item of 64 KiB would cost a turn."""
+        small one in every turn, so that 256 items share the cost of waking one. A producer that is alone gets a share
+        for three of its items, where they are large: otherwise each item of 64 KiB would cost a turn."""
         room = self._room
         share = room.loop_bytes
         if room.producing == 1:
