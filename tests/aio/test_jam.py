@@ -41,8 +41,10 @@ async def full(peer: afflux.Peer) -> ItemStream:
     return stream
 
 
-async def test_what_is_not_taken_is_given_up_when_others_wait() -> None:
-    limits = Limits.server(write_stall_s=0.1)
+@pytest.mark.parametrize("loop_ms", [5.0, 0.001])
+async def test_what_is_not_taken_is_given_up_when_others_wait(loop_ms: float) -> None:
+    """Also where a read is taken in many pieces, of which one is the last that fits."""
+    limits = Limits.server(write_stall_s=0.1, loop_ms=loop_ms)
     async with afflux.serve("tcp://127.0.0.1:0", Sources()) as server:
         async with afflux.connect(server.uri, limits=limits) as peer:
             stream = await full(peer)

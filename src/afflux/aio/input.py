@@ -138,13 +138,13 @@ class Input:
         if wants and self.held and not self._piece_queued:
             self._queue_piece()
         if wants and not self.held and not self._piece_queued:
-            if not self.reading:
-                self.resume(transport)
-        elif self.reading:
+            self.resume(transport)
+            return
+        if self.reading:
             self.reading = False
             transport.pause_reading()
-            if not wants and self._jam is None:
-                self._watch_jam()
+        if not wants and self._jam is None:  # reading may have been paused before, between the pieces of a read
+            self._watch_jam()
 
     def resume(self, transport: asyncio.Transport) -> None:
         """Start reading, if it is paused."""
@@ -215,6 +215,4 @@ class Input:
             return
         if self._consumptions == consumptions:
             state.driver.on_jam()
-            self.check()
-        if not self.reading:
-            self._watch_jam()
+        self.check()
