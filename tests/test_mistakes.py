@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import afflux
+import afflux.sync
 
 URI = "tcp://127.0.0.1:0"
 
@@ -109,3 +110,120 @@ def test_a_place_twice(route: str) -> None:
     router = afflux.Router()
     with pytest.raises(ValueError, match=r'has the place "a" twice: give each place its own name$'):
         router.request(route)(Echo().request)
+
+
+WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "a time of a Backoff": (
+        lambda: afflux.Backoff(first="1"),  # type: ignore[arg-type]
+        TypeError,
+        "invalid Backoff: first= is a number, not '1'",
+    ),
+    "the tries of a Backoff": (
+        lambda: afflux.Backoff(tries=2.5),  # type: ignore[arg-type]
+        TypeError,
+        "invalid Backoff: tries= is a whole number or None, not 2.5",
+    ),
+    "a Backoff below 0": (
+        lambda: afflux.Backoff(first=-1),
+        ValueError,
+        "invalid Backoff: first= is 0 seconds or more, not -1",
+    ),
+    "a Backoff that shrinks": (
+        lambda: afflux.Backoff(first=2, most=1),
+        ValueError,
+        "invalid Backoff: most= is first=2 seconds or more, not 1",
+    ),
+    "a Backoff of no number": (
+        lambda: afflux.Backoff(patience=float("nan")),
+        ValueError,
+        "invalid Backoff: patience= is 0 seconds or more, not nan",
+    ),
+    "a bearer token": (
+        lambda: afflux.Bearer(5),  # type: ignore[arg-type]
+        TypeError,
+        "a token is text, not int",
+    ),
+    "a password": (
+        lambda: afflux.Simple("ann", None),  # type: ignore[arg-type]
+        TypeError,
+        "a password is text, not NoneType",
+    ),
+    "tokens": (
+        lambda: afflux.auth.verify_token(["t1", "t2"]),  # type: ignore[arg-type]
+        TypeError,
+        'tokens are text, or a mapping of tokens to principals, such as {"token of ann": "ann"}',
+    ),
+    "a check": (
+        lambda: afflux.auth.at_setup({"token": "ann"}),  # type: ignore[arg-type]
+        TypeError,
+        "check is a function of the credentials and the peer, such as afflux.auth.verify_token(…), "
+        "not {'token': 'ann'}",
+    ),
+    "what a relay reads": (
+        lambda: afflux.relay(5, journal="j", listen=URI),  # type: ignore[arg-type]
+        TypeError,
+        "origins is an address, an afflux.Origin, or a list of them, not 5",
+    ),
+    "the address of a pool": (
+        lambda: afflux.Pool(5),  # type: ignore[arg-type]
+        TypeError,
+        'uri is an address, such as "jmux+tcp://host:7000", not 5',
+    ),
+    "the size of a pool": (
+        lambda: afflux.Pool("jmux+tcp://h:1", most="4"),  # type: ignore[arg-type]
+        TypeError,
+        "most= is a whole number of connections, not '4'",
+    ),
+    "the timeout of a route": (
+        lambda: afflux.Router().request("a", timeout="5")(Echo().request),  # type: ignore[arg-type]
+        TypeError,
+        "timeout= is a number of seconds, not '5'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_value_is_refused_where_it_is_given(what: str) -> None:
+    make, kind, text = WRONG[what]
+    with pytest.raises(kind) as refused:
+        make()
+    assert str(refused.value) == text
+
+
+LOST = "a connection without requests would be lost after 10 s, before its first keepalive"
+
+
+@pytest.mark.parametrize("connect", [afflux.connect, afflux.sync.connect])
+@pytest.mark.parametrize(
+    ("uri", "options", "keepalive"),
+    [
+        ("tcp://h:1", {"lifetime": 10}, "20"),
+        ("tcp://h:1", {"keepalive": 10, "lifetime": 10}, "10"),
+        ("tcp://h:1?lifetime=10", {}, "20"),
+        ("tcp://h:1?keepalive=12", {"lifetime": 10}, "12"),
+    ],
+)
+def test_a_lifetime_without_a_keepalive(
+    connect: Callable[..., object], uri: str, options: dict[str, float], keepalive: str
+) -> None:
+    with pytest.raises(afflux.AddressError) as refused:
+        connect(uri, **options)
+    assert str(refused.value) == f"keepalive={keepalive} is not below lifetime=10: {LOST}"
+
+
+async def test_on_setup_that_is_not_async(caplog: pytest.LogCaptureFixture) -> None:
+    def allow(setup: object, peer: afflux.Peer) -> bool:
+        return False
+
+    async with afflux.serve(URI, Echo(), on_setup=allow) as server, afflux.connect(server.uri) as peer:  # type: ignore[arg-type]
+        with caplog.at_level(logging.ERROR, "afflux"), pytest.raises(afflux.SetupRefused):
+            await peer.request(b"")
+    assert 'on_setup is an async function, and this one is not: write "async def"' in caplog.text
+
+
+async def test_a_server_shows_that_it_was_not_awaited() -> None:
+    server = afflux.serve(URI, Echo())
+    assert repr(server) == f'<Server {URI}: not started; await it, or use "async with">'
+    async with server:
+        assert repr(server) == f"<Server {server.uri}, 0 connections>"
+    assert repr(server).endswith(": closed>")

@@ -41,6 +41,7 @@ from afflux.aio.current import mime_types
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.verbs import verbs_of
 from afflux.calls import entries
+from afflux.calls.arguments import check_callable
 from afflux.core.engine import Setup
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
@@ -210,6 +211,9 @@ class _Gate:
     """A check with its limits."""
 
     def __init__(self, check: Check, failures: Failures | None, clock: Callable[[], float], sleep: _Sleep) -> None:
+        check_callable(
+            "check", check, "a function of the credentials and the peer, such as afflux.auth.verify_token(…)"
+        )
         self._check = check
         self._failures = Failures() if failures is None else failures
         self._clock = clock
@@ -325,10 +329,13 @@ def verify_token(tokens: str | Mapping[str, Any]) -> Check:
     The principal of a single token is "bearer". All tokens are compared, in constant time.
 
     Raises:
+        TypeError: ``tokens`` is neither text nor a mapping, or a token is not text.
         ValueError: a token is empty, or its principal is None or False.
     """
     if isinstance(tokens, str):
         tokens = {tokens: "bearer"}
+    if not isinstance(tokens, Mapping) or not all(isinstance(token, str) for token in tokens):
+        raise TypeError('tokens are text, or a mapping of tokens to principals, such as {"token of ann": "ann"}')
     if any(not token or principal is None or principal is False for token, principal in tokens.items()):
         raise ValueError("a token must not be empty, and its principal must not be None or False")
     known = [(sha256(token.encode()).digest(), principal) for token, principal in tokens.items()]

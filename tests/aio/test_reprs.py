@@ -47,7 +47,7 @@ async def test_a_stream_shows_its_credit_and_its_items() -> None:
         assert [(await anext(by_hand)).text for _ in range(2)] == ["secret 0", "secret 1"]
         assert repr(by_hand) == f"<ItemStream: stream {by_hand.id}, 0 granted, 0 unread, limited by credit>"
         items.cancel()
-        assert repr(items).endswith("0 unread, limited by ended>")
+        assert repr(items).endswith("0 unread, ended>")
 
 
 async def test_unread_items_are_counted() -> None:
@@ -55,7 +55,7 @@ async def test_unread_items_are_counted() -> None:
         items = peer.channel([["1", "2", "3"]], credit=3)
         assert (await anext(items)).text == "1"
         assert [item.text async for item in items] == ["2", "3"]
-        assert repr(items) == f"<Channel: stream {items.id}, 0 granted, 0 unread, limited by ended>"
+        assert repr(items) == f"<Channel: stream {items.id}, 0 granted, 0 unread, ended>"
         together = peer.stream(b"together", credit=3)
         await anext(together)
         assert repr(together) == f"<ItemStream: stream {together.id}, 0 granted, 2 unread, limited by application>"

@@ -160,7 +160,7 @@ def test_values_that_are_not_of_the_type_are_refused(kind: ValueType, value: Any
 WRONG = [
     (INT, "", "int: the end of the data (R-32)"),
     (INT, "cd01", "int: data that ends 1 bytes early (R-32)"),
-    (INT, "0101", "int: 1 bytes after the value (R-32)"),
+    (INT, "0101", "int: a value with further bytes (1) (R-32)"),
     (INT, "c3", "int: a bool (R-32)"),
     (INT, "c0", "int: nil (R-32)"),
     (INT, "c1", "int: an unused byte (R-32)"),

@@ -15,7 +15,7 @@ def test_a_stream_shows_its_credit_and_its_items() -> None:
         assert repr(items) == f"<ItemStream: stream {items.id}, 0 granted, 0 unread, limited by credit>"
         items.request(3)
         assert len(list(items)) == 2
-        assert repr(items).endswith("0 unread, limited by ended>")
+        assert repr(items).endswith("0 unread, ended>")
 
 
 def test_items_that_have_arrived_are_unread() -> None:

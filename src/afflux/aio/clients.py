@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from inspect import isawaitable
 
 from afflux.aio.gate import Gate
 from afflux.aio.peer import Peer
@@ -245,7 +246,10 @@ class ServerConnection(Serving):
         decide, state = self.clients.on_setup, self.driver.state
         try:
             if decide is not None:
-                await decide(setup, self.peer)
+                deciding = decide(setup, self.peer)
+                if not isawaitable(deciding):
+                    raise TypeError('on_setup is an async function, and this one is not: write "async def"')
+                await deciding
         except Error as error:
             self.refuse(error.message or "refused", error.code)
         except Exception as error:

@@ -294,7 +294,8 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
         inbound = self._inbound
         unread = length_hint(self._items) + sum(map(len, inbound.chunks))
         place = "not open" if self.id is None else f"stream {self.id}, {max(0, inbound.granted)} granted"
-        return f"<{type(self).__name__}: {place}, {unread} unread, limited by {self.limited_by()}>"
+        limit = self.limited_by()
+        return f"<{type(self).__name__}: {place}, {unread} unread, {'' if limit == 'ended' else 'limited by '}{limit}>"
 
     def __aiter__(self) -> ItemStream:
         return self

@@ -8,7 +8,7 @@ from typing import Any
 
 from afflux.aio.client import connect
 from afflux.aio.peer import Peer
-from afflux.calls.arguments import AsyncOnly
+from afflux.calls.arguments import AsyncOnly, check_type
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.payload import Payload, PayloadLike
 from afflux.retry.backoff import Backoff
@@ -32,6 +32,8 @@ class Pool(AsyncOnly):
     """
 
     def __init__(self, uri: str, *, most: int = 4, retry: Backoff | None = None, **options: Any) -> None:
+        check_type("uri", uri, str, 'an address, such as "jmux+tcp://host:7000"')
+        check_type("most=", most, int, "a whole number of connections")
         if most < 1:
             raise ValueError(f"a pool has 1 connection or more, not {most}")
         self.uri = uri

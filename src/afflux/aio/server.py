@@ -187,6 +187,10 @@ class Server(AsyncOnly):
         await self.close()
 
     def __repr__(self) -> str:
+        if self._stopped is None:
+            return f'<Server {self.uri}: not started; await it, or use "async with">'
+        if self._stopped.done():
+            return f"<Server {self.uri}: closed>"
         count = len(self._clients.connections)
         return f"<Server {self.uri}, {count} connection{'' if count == 1 else 's'}>"
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from afflux.calls.arguments import text_of_route, wrong
-from afflux.core.errors import Invalid, LocalProtocolError, Unsupported, Violation
+from afflux.core.errors import AddressError, Invalid, LocalProtocolError, Unsupported, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
 from afflux.core.terms import Terms
@@ -47,6 +47,7 @@ Metadata: TypeAlias = "bytes | bytearray | memoryview | Entry | Sequence[EntryLi
 SetupLike: TypeAlias = "PayloadLike | Entry | Sequence[EntryLike]"
 "The payload of a setup as an argument: data, data and metadata, or entries, which become metadata without data."
 
+_TIMES: Final = ("keepalive", "lifetime")
 _BYTES = (bytes, bytearray, memoryview)
 COMPOSITE: Final = "message/x.rsocket.composite-metadata.v0"
 "The MIME type of composite metadata."
@@ -321,13 +322,21 @@ def terms_of(
     Raises:
         TypeError: ``setup`` is not a payload or entries.
         LocalProtocolError: an entry of ``setup`` cannot be encoded, or is not of the connection's metadata type.
+        AddressError: the lifetime ends before the next keepalive, so that a silent connection would be lost.
     """
-    wanted = {
+    wanted: dict[str, Any] = {
         "keepalive": limits.keepalive_s if keepalive is None else keepalive,
         "lifetime": limits.lifetime_s if lifetime is None else lifetime,
         "mtu": mtu,
         **address.terms,
     }
+    chosen = keepalive is not None or lifetime is not None or not address.terms.keys().isdisjoint(_TIMES)
+    if chosen and 0 < wanted["lifetime"] <= wanted["keepalive"]:
+        every, most = wanted["keepalive"], wanted["lifetime"]
+        raise AddressError(
+            f"keepalive={every:g} is not below lifetime={most:g}: a connection without requests would be lost after "
+            f"{most:g} s, before its first keepalive"
+        )
     payload = None if setup is None else _setup_payload(setup, metadata_mime)
     return Terms(place=ask_for_large_pages, payload=payload, metadata_mime=metadata_mime, data_mime=data_mime, **wanted)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import Any
 
 from afflux.aio.current import mime_types
 from afflux.aio.server import Server, serve
-from afflux.calls.arguments import AsyncOnly
+from afflux.calls.arguments import AsyncOnly, wrong
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Violation
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload, PayloadLike, payload_of
@@ -372,7 +372,9 @@ def relay(
         BindFailed: when entered: it cannot listen.
         JournalError: when entered: the journal cannot be used, or contains another stream.
     """
-    given = [origins] if isinstance(origins, (str, Origin)) else list(origins)
+    given = [origins] if isinstance(origins, (str, Origin)) else origins
+    if not isinstance(given, Iterable):
+        raise wrong("origins", given, "an address, an afflux.Origin, or a list of them")
     found = [origin if isinstance(origin, Origin) else Origin(origin) for origin in given]
     limits = limits or Limits.server()
     served = (parse(listen, serving=True) if isinstance(listen, str) else listen).entry.name

@@ -9,6 +9,7 @@ from itertools import takewhile
 from time import monotonic
 from typing import Any, TypeVar
 
+from afflux.calls.arguments import check_type
 from afflux.core.bucket import Bucket
 from afflux.core.errors import Canceled, Rejected
 from afflux.core.payload import Payload
@@ -134,8 +135,10 @@ class RouteLimits(Limit):
         super().__init__(concurrent=concurrent, rate=rate, name=route, clock=clock)
         if payload_bytes is not None and (not isinstance(payload_bytes, int) or payload_bytes < 0):
             raise ValueError(f"payload_bytes must be 0 or more, not {payload_bytes!r}")
-        if timeout is not None and not 0 < timeout <= 86_400:
-            raise ValueError(f"timeout must be seconds, above 0 and at most a day, not {timeout!r}")
+        if timeout is not None:
+            check_type("timeout=", timeout, (int, float), "a number of seconds")
+            if not 0 < timeout <= 86_400:
+                raise ValueError(f"timeout must be seconds, above 0 and at most a day, not {timeout!r}")
         self._route = route
         self._payload_bytes = payload_bytes
         self._timeout = timeout

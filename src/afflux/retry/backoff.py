@@ -31,10 +31,30 @@ class Backoff:
     "Seconds that a request waits for the connection to return."
 
     def __post_init__(self) -> None:
-        if not (0 <= self.first <= self.most and self.factor >= 1 and 0 <= self.jitter <= 1 and self.patience >= 0):
-            raise ValueError(f"invalid {self}")
-        if self.tries is not None and self.tries < 1:
+        for name in ("first", "factor", "most", "jitter", "patience"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"invalid Backoff: {name}= is a number, not {value!r}")
+        if fault := self._fault():
+            raise ValueError(f"invalid Backoff: {fault}")
+        if self.tries is None:
+            return
+        if isinstance(self.tries, bool) or not isinstance(self.tries, int):
+            raise TypeError(f"invalid Backoff: tries= is a whole number or None, not {self.tries!r}")
+        if self.tries < 1:
             raise ValueError(f"tries must be 1 or more, not {self.tries}")
+
+    def _fault(self) -> str | None:
+        """Describe the value that cannot be. NaN is none of the allowed ones."""
+        if not self.first >= 0:
+            return f"first= is 0 seconds or more, not {self.first!r}"
+        if not self.most >= self.first:
+            return f"most= is first={self.first!r} seconds or more, not {self.most!r}"
+        if not self.factor >= 1:
+            return f"factor= is 1 or more, not {self.factor!r}"
+        if not 0 <= self.jitter <= 1:
+            return f"jitter= is 0 to 1, not {self.jitter!r}"
+        return None if self.patience >= 0 else f"patience= is 0 seconds or more, not {self.patience!r}"
 
     def waits(self, random: Random) -> Iterator[float]:
         """Yield the seconds before each attempt, ``tries`` times."""

@@ -78,7 +78,7 @@ class Codec:
         reader = _Reader(data, self._depth, self._values)
         value = self._read(reader)
         if reader.at != len(data):
-            raise ValueMismatch(self.words, f"{len(data) - reader.at} bytes after the value")
+            raise ValueMismatch(self.words, f"a value with further bytes ({len(data) - reader.at})")
         return value
 
     def pack_many(self, values: Sequence[Any]) -> list[bytes]:

@@ -153,7 +153,8 @@ class ItemStream(SyncOnly):
         arrived = sum(map(_count, self._inbox.arrived))
         unread = length_hint(self._items) + sum(map(len, self._parts)) + arrived
         place = "not open" if self.id is None else f"stream {self.id}, {max(0, self._granted - arrived)} granted"
-        return f"<ItemStream: {place}, {unread} unread, limited by {self.limited_by()}>"
+        limit = self.limited_by()
+        return f"<ItemStream: {place}, {unread} unread, {'' if limit == 'ended' else 'limited by '}{limit}>"
 
     def __enter__(self) -> ItemStream:
         return self

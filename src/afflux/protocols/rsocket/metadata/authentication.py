@@ -154,6 +154,8 @@ def _text(data: bytes, what: str) -> str:
 
 
 def _utf8(text: str, what: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is text, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError:
