@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,8 +56,9 @@ def test_every_command_has_three() -> None:
 @pytest.mark.parametrize("command", [*COMMANDS, "spark decode", ""])
 def test_the_help_ends_with_them(command: str) -> None:
     lines = EXAMPLES[command or "afflux"]
-    told = afflux([*command.split(), "--help"]).stdout.rstrip().splitlines()
-    assert told[-4:] == ["  Examples:", *(f"    {line}" for line in lines)]
+    told = afflux([*command.split(), "--help"]).stdout.rstrip()
+    assert max(map(len, told.splitlines())) <= 80
+    assert re.sub(r" \\\n +", " ", told).splitlines()[-4:] == ["  Examples:", *(f"    {line}" for line in lines)]
 
 
 @pytest.mark.parametrize("line", FINITE)

@@ -11,6 +11,7 @@ import pytest
 from afflux.cli import COMMANDS
 from tests.capture.writing import pcap
 from tests.cli.running import Server, here
+from tests.cli.terminal import Terminal
 
 SOURCE = """
 class Handler:
@@ -342,3 +343,6 @@ def test_every_command_refuses_an_unknown_option_in_the_same_way(command: str) -
 
 def test_an_empty_directory_of_journals() -> None:
     assert here("journal", "folder") == (0, "", "afflux: no journals in 'folder'\n")
+    with Terminal(["journal", "folder"]) as terminal:
+        code, shown = terminal.end()
+    assert (code, shown.strip()) == (0, "afflux: no journals in 'folder'")

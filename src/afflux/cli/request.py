@@ -308,7 +308,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         raise
     finally:
         show.end(failed=failed)
-        if asked.reading is not None and show.items:
+        if asked.reading is not None and (show.items or not failed):
             asked.note(asked.reading.summary())
 
 

@@ -98,6 +98,8 @@ class Shell:
         self.uri = uri
         self._defaults = defaults
         self._peer: Any = None
+        self._answered = False
+        "Whether a request has succeeded: a connection that was never of use is not reported as made again."
         self._routes: list[ListedRoute] | None = None
 
     async def converse(self, lines: AsyncIterator[str]) -> int:
@@ -177,6 +179,7 @@ class Shell:
         except (Error, OSError) as error:
             typer.echo(f"afflux: {words(error)}", err=True)
             return code_of(error)
+        self._answered = True
         return DONE
 
     @contextlib.asynccontextmanager
@@ -185,7 +188,7 @@ class Shell:
         if self._peer is None or self._peer.closed:
             again = self._peer is not None
             self._peer = await self._open()
-            if again:
+            if again and self._answered:
                 typer.echo(f"afflux: connected to {self.uri} again", err=True)
         yield self._peer
 

@@ -48,14 +48,14 @@ HELP: Final = Word(
     ("help",),
     """\
 request -r ROUTE -d DATA    one request, one answer
-stream -r ROUTE -d DATA     one request, many items; --take N, --credit N, --cursor FROM
+stream -r ROUTE -d DATA     one request, many items: --take N, --cursor FROM, …
 channel -d DATA -d DATA     many items in both directions
 fire -r ROUTE -d DATA       no answer
 push -m DATA                metadata about the connection
 routes                      the server's routes, if it lists them
 exit                        end the shell, as Ctrl-D does
-Options are those of afflux request. Ctrl-C cancels the running request. A line that starts with a space is not stored
-in the history.
+Options are those of afflux request. Ctrl-C cancels the running request.
+A line that starts with a space is not stored in the history.
 """,
 )
 

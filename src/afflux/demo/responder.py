@@ -22,7 +22,7 @@ from typing import Any
 from afflux.aio.current import route_of
 from afflux.aio.peer import current_peer
 from afflux.calls.listing import LIST_ROUTES, listing
-from afflux.core.errors import ApplicationError, Invalid, Rejected
+from afflux.core.errors import ApplicationError, Invalid, MissingExtra, Rejected
 from afflux.core.payload import Payload
 from afflux.demo import flights
 
@@ -163,7 +163,10 @@ async def flown(payload: Payload) -> AsyncIterator[list[bytes]]:
     loop = asyncio.get_running_loop()
     since = _number(asked, "since", 1 << 40) if "since" in asked else time.time()
     start, sent = loop.time() + since - time.time(), 0
-    await asyncio.to_thread(flights.ordered)
+    try:
+        await asyncio.to_thread(flights.ordered)
+    except MissingExtra as missing:
+        raise ApplicationError(message=f"at the server, {missing.message}") from None
     for block in flights.batches(count, min(256, max(1, rate // 20)) if rate else 256):
         if rate:
             await asyncio.sleep(max(0.0, start + sent / rate - loop.time()))
