@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import afflux
 import afflux.sync
+from afflux.broker import Address
+from afflux.journal import Journal, Journalled, Retention
+from afflux.middleware import Metrics
 
 URI = "tcp://127.0.0.1:0"
 
@@ -174,6 +179,46 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "most= is a whole number of connections, not '4'",
     ),
+    "a password to hash": (
+        lambda: afflux.auth.hash_password(5),  # type: ignore[arg-type]
+        TypeError,
+        "password is text, not 5",
+    ),
+    "a file of TLS": (
+        lambda: afflux.Tls(ca=5),  # type: ignore[arg-type]
+        TypeError,
+        "ca= is the path of a file, not int",
+    ),
+    "the tags of a broker": (
+        lambda: Address("weather"),  # type: ignore[arg-type]
+        TypeError,
+        'tags are names with values, such as {"ServiceName": "weather"}, not \'weather\'',
+    ),
+    "an observer": (
+        lambda: Metrics(5),  # type: ignore[arg-type]
+        TypeError,
+        "observer is a function of an Observation, not 5",
+    ),
+    "the path of a journal": (
+        lambda: Journal(5),  # type: ignore[arg-type]
+        TypeError,
+        "path is the path of a file, or a Backend, not 5",
+    ),
+    "what a journal keeps": (
+        lambda: Retention(seconds="24h"),  # type: ignore[arg-type]
+        TypeError,
+        "Retention: seconds= is a number of seconds, not '24h'",
+    ),
+    "the handler of a journal": (
+        lambda: Journalled(Echo, "j"),
+        TypeError,
+        "a handler is an object, not its class: pass Echo(), not Echo",
+    ),
+    "the peer outside of a handler": (
+        afflux.current_peer,
+        LookupError,
+        "no handler runs here: current_peer() is the peer whose request a handler answers",
+    ),
     "the timeout of a route": (
         lambda: afflux.Router().request("a", timeout="5")(Echo().request),  # type: ignore[arg-type]
         TypeError,
@@ -227,3 +272,58 @@ async def test_a_server_shows_that_it_was_not_awaited() -> None:
     async with server:
         assert repr(server) == f"<Server {server.uri}, 0 connections>"
     assert repr(server).endswith(": closed>")
+
+
+def test_one_item_is_not_a_list_of_items(tmp_path: Path) -> None:
+    """Text has characters, which would be stored one by one."""
+    with Journal(tmp_path / "x.journal") as journal:
+        for one in ("abc", b"abc", afflux.Payload(b"abc")):
+            with pytest.raises(TypeError, match=r"^items come from a generator or a list, not from "):
+                journal.append(one, 0)  # type: ignore[arg-type]
+        assert journal.append(["abc"], 0) == (0, 1)
+
+
+async def numbers() -> AsyncIterator[str]:
+    yield "1"
+
+
+BLOCKING: dict[str, tuple[Callable[[afflux.sync.Peer], object], type[Exception], str]] = {
+    "the timeout of a request": (
+        lambda peer: peer.request(b"", timeout="5"),  # type: ignore[arg-type]
+        TypeError,
+        "timeout= is a number of seconds, not '5'",
+    ),
+    "the timeout of a stream": (
+        lambda peer: peer.stream(b"", timeout="5"),  # type: ignore[arg-type]
+        TypeError,
+        "timeout= is a number of seconds, not '5'",
+    ),
+    "the timeout of a channel": (
+        lambda peer: peer.channel([b""], timeout="5"),  # type: ignore[arg-type]
+        TypeError,
+        "timeout= is a number of seconds, not '5'",
+    ),
+    "an asynchronous source": (
+        lambda peer: peer.channel(numbers()),  # type: ignore[arg-type]
+        TypeError,
+        "items come from a generator or a list, not from async_generator: afflux.sync calls nothing async",
+    ),
+    "an item without credit": (
+        lambda peer: next(peer.stream(b"", credit=0)),
+        afflux.LocalProtocolError,
+        "credit=0 grants nothing by itself: call request(n) before the first item",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BLOCKING)
+async def test_mistakes_with_a_blocking_connection(what: str) -> None:
+    use, kind, text = BLOCKING[what]
+
+    def mistake(uri: str) -> str:
+        with afflux.sync.connect(uri) as peer, pytest.raises(kind) as refused:
+            use(peer)
+        return str(refused.value)
+
+    async with afflux.serve(URI, Echo()) as server:
+        assert await asyncio.to_thread(mistake, server.uri) == text

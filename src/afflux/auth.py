@@ -41,7 +41,7 @@ from afflux.aio.current import mime_types
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.verbs import verbs_of
 from afflux.calls import entries
-from afflux.calls.arguments import check_callable
+from afflux.calls.arguments import check_callable, check_type
 from afflux.core.engine import Setup
 from afflux.core.errors import Error, Rejected
 from afflux.core.limits import REASONS, Limits
@@ -391,8 +391,10 @@ def hash_password(password: str, *, costs: tuple[int, int, int] = _COSTS) -> str
         costs: scrypt's n (a power of 2), r and p: the cost of each attempt and each login.
 
     Raises:
-        ValueError: the password is empty, or scrypt does not support these costs.
+        TypeError: the password is not text.
+        ValueError: it is empty, or scrypt does not support these costs.
     """
+    check_type("password", password, str, "text")
     if not password:
         raise ValueError("a password must not be empty")
     salt = secrets.token_bytes(16)

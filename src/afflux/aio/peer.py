@@ -46,7 +46,10 @@ def current_peer() -> Peer:
     Raises:
         LookupError: called outside of a handler.
     """
-    return _current.get()
+    try:
+        return _current.get()
+    except LookupError:
+        raise LookupError("no handler runs here: current_peer() is the peer whose request a handler answers") from None
 
 
 class Peer(AsyncOnly, Opens):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from afflux.calls.arguments import check_type
 from afflux.journal.contract import BlockInfo
 from afflux.journal.errors import JournalError
 
@@ -25,7 +26,8 @@ class Retention:
     """What a journal keeps, whoever has read it; older items are trimmed. None sets no bound.
 
     Raises:
-        ValueError: a bound is not positive.
+        TypeError: a bound is not a number.
+        ValueError: it is not positive.
     """
 
     seconds: float | None = None
@@ -35,7 +37,10 @@ class Retention:
 
     def __post_init__(self) -> None:
         for name, value in (("seconds", self.seconds), ("size", self.size)):
-            if value is not None and not value > 0:
+            if value is None:
+                continue
+            check_type(f"Retention: {name}=", value, (int, float), f"a number of {'bytes' if name == 'size' else name}")
+            if not value > 0:
                 raise ValueError(f"Retention: {name} must be above 0, not {value!r}")
 
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from afflux.aio.current import mime_types
+from afflux.aio.verbs import verbs_of
 from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import ApplicationError, Invalid, Rejected, Unsupported, Violation
 from afflux.core.limits import Limits
@@ -86,6 +87,8 @@ class Journalled(AsyncOnly):
         on_damage: OnDamage = "refuse",
         clock: Callable[[], int] = _now_us,
     ) -> None:
+        if isinstance(handler, type):
+            verbs_of(handler)  # refuses a class in place of its object
         self._place = place_of(directory)
         self.limits = limits if limits is not None else Limits.server()
         self._handler = handler

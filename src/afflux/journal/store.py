@@ -25,8 +25,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from afflux.calls.arguments import wrong
 from afflux.core.limits import Limits
-from afflux.core.payload import PayloadLike
+from afflux.core.payload import PayloadLike, check_items
 from afflux.journal.address import is_stream_address
 from afflux.journal.blocks import BLOCK_OVERHEAD, ITEM_OVERHEAD, Block, Pending, columns, sizes
 from afflux.journal.contract import Backend, Reader
@@ -104,6 +105,8 @@ class Journal(Stored):
         elif isinstance(path, (str, Path)):
             limit = limits.journal_bytes
             path = SqliteBackend(Path(path), key=key, on_damage=on_damage, epoch=epoch, journal_bytes=limit)
+        elif not hasattr(path, "most_bytes"):
+            raise wrong("path", path, "the path of a file, or a Backend")
         super().__init__(path, limits)
         self._block_bytes = min(block_bytes, path.most_bytes)
         self._collected: list[Pending] = []
@@ -187,7 +190,9 @@ class Journal(Stored):
             ItemTooLarge: an item is larger than ``item_bytes``.
             JournalFull: there is not enough room.
             JournalError: the journal is sealed or closed.
+            TypeError: ``items`` is one item, such as text.
         """
+        check_items(items)
         data, metadata = columns(items)
         each = sizes(data, metadata)
         if each and max(each) > self.item_bytes + ITEM_OVERHEAD:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from afflux.calls.arguments import check_callable
 from afflux.calls.patterns import Patterns, parsed
 from afflux.core.errors import (
     ApplicationError,
@@ -84,6 +85,7 @@ class Metrics(Middleware):
     def __init__(
         self, observer: Callable[[Observation], object], *, routes: Iterable[str] = (), clock: Clock = monotonic
     ) -> None:
+        check_callable("observer", observer, "a function of an Observation")
         self._observer = observer
         self._routes = Routes(routes)
         self._clock = clock

@@ -231,6 +231,8 @@ class ItemStream(SyncOnly):
                 if (excess := self._early - self._most) > 0:  # the maximum of one frame
                     self._window.outstanding -= excess
                     self._early = self._most
+            if self._window is None and not self._early:
+                raise LocalProtocolError("credit=0 grants nothing by itself: call request(n) before the first item")
             self._opening = True
             try:
                 self.id = self._open(self._inbox, self._early, columnar)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from afflux.calls import Cursor, Metadata, byte_sessions_of, payload_for, pushed
-from afflux.calls.arguments import SyncOnly, blocks
+from afflux.calls.arguments import SyncOnly, blocks, check_type
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.credit import StreamStatus
 from afflux.core.entry import ProtocolEntry
@@ -75,6 +75,7 @@ class Peer(SyncOnly, Opens):
         payload = payload_for(driver.engine, data, metadata, route, cursor)
         with driver.guard:
             self._check("request")
+            _check_timeout(timeout)
             begun = 0.0 if timeout is None else monotonic()
             stream = driver.open("request", payload, timeout=timeout)
             inbox = driver.inboxes[stream] = Inbox()
@@ -342,6 +343,7 @@ class Peer(SyncOnly, Opens):
         """Return the items of a request with ``payload``; the stream opens on first use."""
         driver = self._last
         check_kept(credit)
+        _check_timeout(timeout)
         self._check(verb)
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int:
@@ -354,6 +356,7 @@ class Peer(SyncOnly, Opens):
 
     def _channel_opener(self, first: _First, timeout: float | None) -> Opener:
         """Return the function that opens a channel with the first item of its source."""
+        _check_timeout(timeout)
         driver = self._last
 
         def opener(inbox: Inbox, grant: int, columnar: bool) -> int | None:
@@ -382,11 +385,19 @@ class Peer(SyncOnly, Opens):
             raise TimeoutError(f"the peer reads nothing for {timeout:g} s")
 
 
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None:
+        check_type("timeout=", timeout, (int, float), "a number of seconds")
+
+
 class _First:
     """The first item of a channel's source, which opens the channel."""
 
     def __init__(self, source: Iterable[PayloadLike], about: tuple[Metadata, str | None, Cursor | None]) -> None:
         check_items(source)
+        if not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
+            given = type(source).__name__
+            raise TypeError(f"items come from a generator or a list, not from {given}: afflux.sync calls nothing async")
         self._source = source
         self._about = about
         self._payload: Payload | None = None

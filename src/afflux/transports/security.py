@@ -37,6 +37,7 @@ class Tls:
 
     Raises:
         AddressError: values that contradict each other.
+        TypeError: a path of another type.
     """
 
     ca: _Path | None = None
@@ -53,6 +54,10 @@ class Tls:
     "A context for all other settings, used unchanged; only ``server_name`` may be given with it."
 
     def __post_init__(self) -> None:
+        for name in ("ca", "cert", "key", "client_ca"):
+            path = getattr(self, name)
+            if path is not None and not isinstance(path, (str, os.PathLike)):
+                raise TypeError(f"{name}= is the path of a file, not {type(path).__name__}")
         if self.key is not None and self.cert is None:
             raise AddressError(f"the key {self.key} needs its certificate: cert=")
         others = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]

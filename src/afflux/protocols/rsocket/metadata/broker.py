@@ -373,6 +373,9 @@ def _encode_tags(tags: Tags) -> bytes:
 
 
 def _tags_of(tags: TagsLike) -> Tags:
+    given: object = tags
+    if isinstance(given, (str, bytes)):
+        raise TypeError(f'tags are names with values, such as {{"ServiceName": "weather"}}, not {given!r:.60}')
     pairs = tags.items() if isinstance(tags, Mapping) else tags
     return tuple((_canonical(key), value) for key, value in pairs)
 
