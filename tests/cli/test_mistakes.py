@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -346,3 +348,37 @@ def test_an_empty_directory_of_journals() -> None:
     with Terminal(["journal", "folder"]) as terminal:
         code, shown = terminal.end()
     assert (code, shown.strip()) == (0, "afflux: no journals in 'folder'")
+
+
+def test_a_directory_that_was_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    words = [sys.executable, "-m", "afflux", *f"{H} hands:Handler".split()]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    told = "afflux: --handler: the current directory was removed: change to another\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize("uri", ["tcp://127.0.0.1:1", "unix:///nosuch/socket"])
+def test_a_process_without_open_files_left(uri: str) -> None:
+    program = f"""
+import os, resource
+import afflux, afflux.sync
+from afflux.transports import tcp, unix
+
+try:
+    afflux.sync.connect({uri!r})
+except afflux.ConnectFailed:
+    pass
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    afflux.sync.connect({uri!r})
+except afflux.ConnectFailed as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == (
+        f"cannot connect to {uri}: this process has too many open files: raise its limit (ulimit -n)\n"
+    )

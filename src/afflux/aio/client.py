@@ -353,7 +353,7 @@ def connect(
                 route alone, and other types have no route.
         data_mime: MIME type of all data; application/octet-stream if None.
         keepalive: seconds between keepalives, 0.01 or more; 20 if None.
-        lifetime: seconds of silence after which the server counts as dead; 90 if None.
+        lifetime: seconds of silence after which the server counts as dead, more than ``keepalive``; 90 if None.
         mtu: largest frame sent, in bytes.
         timeout: seconds until the transport has to be connected; ``limits.handshake_s`` if None.
         tls: trusted authorities, and the certificate to show, for ``tls`` and ``wss``; options of the address (ca,

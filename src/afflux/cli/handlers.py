@@ -69,15 +69,17 @@ def _module(name: str, path: str) -> ModuleType:
         meant = _module_of(name)
         hint = f"; did you mean {meant}:{path}?" if meant else ""
         usage(f"--handler: {name!r} is not the name of a module{hint}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        usage("--handler: the current directory was removed: change to another")
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         where = "" if error.name and f"{name}.".startswith(f"{error.name}.") else f", which {name} imports"
-        usage(
-            f"--handler: no module {error.name!r}{where}" + (f" (in {os.getcwd()} or installed)" if not where else "")
-        )
+        usage(f"--handler: no module {error.name!r}{where}" + (f" (in {here} or installed)" if not where else ""))
     except SystemExit as ended:
         usage(f"--handler: cannot import {name}: it ends the program, by sys.exit({ended.code!r})")
     except Exception as error:

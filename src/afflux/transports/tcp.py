@@ -46,6 +46,8 @@ _BACKLOG = 4096
 _ACCEPTS_PER_TURN = 64
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 "Idle seconds before the first probe, seconds between probes, and probes: 90 s in all, like a client's lifetime."
+NO_FILES = "this process has too many open files: raise its limit (ulimit -n)"
+"Why no socket was made, for EMFILE."
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -290,6 +292,8 @@ def _words(error: OSError) -> str:
         return "the port is in use"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine does not have the address"
+    if error.errno == errno.EMFILE:
+        return NO_FILES
     return error.strerror or str(error)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from afflux.core.errors import BindFailed, ConnectFailed
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.tcp import SocketLink, SocketListener, joined
+from afflux.transports.tcp import NO_FILES, SocketLink, SocketListener, joined
 
 if TYPE_CHECKING:
     from afflux.core.limits import Limits
@@ -45,7 +45,7 @@ class Unix:
         """Connect; retry while the server's queue is full."""
         import asyncio
 
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = _made(address)
         try:
             sock.setblocking(False)
             while not _connects(sock, address):
@@ -82,7 +82,7 @@ class Unix:
 
     def dial(self, address: Address, timeout: float, tls: Tls | None = None, limits: Limits | None = None) -> Link:
         """Connect a socket."""
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = _made(address)
         try:
             sock.setblocking(True)
             # Not settimeout: on a socket that does not block the system does not wait for room in the queue.
@@ -93,6 +93,13 @@ class Unix:
             sock.close()
             raise
         return SocketLink(sock)
+
+
+def _made(address: Address) -> socket.socket:
+    try:
+        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectFailed(f"cannot connect to {address}: {why_not(error, address.path)}") from error
 
 
 def _connects(sock: socket.socket, address: Address) -> bool:
@@ -169,6 +176,8 @@ def why_not(error: OSError, path: str) -> str:
         return "a server listens there already"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "permission denied"
+    if error.errno == errno.EMFILE:
+        return NO_FILES
     return error.strerror or str(error)
 
 
