@@ -279,7 +279,7 @@ def schema(table: str, *, payload: bool = False) -> pyarrow.Schema:
     try:
         import pyarrow as pa
     except ImportError:
-        raise MissingExtra("capture tables", "capture") from None
+        raise MissingExtra("reading or writing capture tables", "capture") from None
     types = {
         "string": pa.string(),
         "bigint": pa.int64(),

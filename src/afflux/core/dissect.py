@@ -198,7 +198,7 @@ def arrow_schema(frame: type[Frame]) -> pyarrow.Schema:
     try:
         import pyarrow
     except ImportError:
-        raise MissingExtra("Arrow schemas", "spark") from None
+        raise MissingExtra("an Arrow schema", "spark") from None
     return pyarrow.schema(
         pyarrow.field(field.name, pyarrow.type_for_alias(field.kind.arrow), nullable=field.kind.optional)
         for field in frame.LAYOUT

@@ -28,7 +28,7 @@ def mask(node: Node, table: pa.Table | pa.RecordBatch) -> pa.BooleanArray:
     try:
         import pyarrow.compute as pc
     except ImportError:
-        raise MissingExtra("filters of tables", "spark") from None
+        raise MissingExtra("a filter of tables", "spark") from None
     return pc.fill_null(_Masks(table).of(node), False)
 
 

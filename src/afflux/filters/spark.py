@@ -27,7 +27,7 @@ def column(node: Node) -> SparkColumn:
     try:
         from pyspark.sql import functions
     except ImportError:
-        raise MissingExtra("filters of DataFrames", "spark") from None
+        raise MissingExtra("a filter of DataFrames", "spark") from None
     match node:
         case IsNull(one):
             return _value(one).isNull()

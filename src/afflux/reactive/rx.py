@@ -297,5 +297,5 @@ def _reactivex() -> Any:
         import reactivex
         import reactivex.disposable
     except ImportError:
-        raise MissingExtra("reactivex's Observables", "rx") from None
+        raise MissingExtra("an Observable of reactivex", "rx") from None
     return reactivex
