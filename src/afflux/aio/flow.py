@@ -29,8 +29,8 @@ __all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream"]
 DEFAULT_CREDIT = 256
 "Default window of a stream, in items."
 
-_CHUNK = 64
-"Largest number of items between two checks of the credit."
+_CHUNK = 128
+"Largest number of items between two checks of the credit: half of the default window, so that a refill has one check."
 _MOST = 0x7FFFFFFF
 "Largest credit of one grant."
 _SHARE = 0x4000
@@ -89,18 +89,19 @@ class Inbound:
 
     def arrived(self, payloads: Payloads, complete: bool) -> None:
         """Store the items of one pass."""
-        self._granted -= len(payloads)
+        count = len(payloads)
+        self._granted -= count
         if self._adaptive is not None:
-            self._adaptive.arrived(len(payloads), self.driver.state.now())
+            self._adaptive.arrived(count, self.driver.state.now())
         step = self._step
         if complete:
             self.ended = True
             if step > 1:
                 step = _CHUNK  # nothing is granted any more
-        if len(payloads) <= step:
+        if count <= step:
             self.chunks.append(payloads)
         else:
-            self.chunks.extend(payloads[i : i + step] for i in range(0, len(payloads), step))
+            self.chunks.extend(payloads[i : i + step] for i in range(0, count, step))
         self.wake()
         window = self.window
         if self._granted * 2 <= (0 if window is None else window.target):
@@ -177,17 +178,17 @@ class Inbound:
 
     def settle(self, chunk: Payloads) -> None:
         """The application has consumed ``chunk``: free its memory budget and refill the window."""
-        size = size_of(chunk)
+        size, count = size_of(chunk), len(chunk)
         driver = self.driver
-        driver.input.consumed(size, len(chunk))
+        driver.input.consumed(size, count)
         if self.ended:
             pass  # no more credit is granted
-        elif self.window is not None and (n := self.window.consumed(len(chunk), size, self.driver.state.now())):
+        elif self.window is not None and (n := self.window.consumed(count, size, driver.state.now())):
             self._ask(n)
             if self._adaptive is not None and driver.saving is None:
                 self._step = min(_CHUNK, self._adaptive.step)
         if driver.saving is not None and self.id is not None:
-            driver.saving.settled(self.id, len(chunk))
+            driver.saving.settled(self.id, count)
 
     def on_end(self) -> None:
         """The application has received the end."""

@@ -87,7 +87,8 @@ class Sender:
     @property
     def starved(self) -> bool:
         """Whether the producer has an item to send and waits for the peer's credit."""
-        return self._waiter is not None and not self.over and self._driver.engine.credit(self.id) <= 0
+        waiter = self._waiter
+        return waiter is not None and not waiter.done() and not self.over and self._driver.engine.credit(self.id) <= 0
 
     def wake(self) -> None:
         """Continue, because credit may have come. A producer that waits for room keeps its place in the queue."""
@@ -161,7 +162,8 @@ class Sender:
         if self._burst >= self._room.loop_frames:
             self._burst = 0
             await _turn()
-        await self._ready()
+        if not self._claims():
+            await self._ready()
 
     def send_one(self, item: PayloadLike) -> None:
         """Send one item, after ``ready``. Raises as ``Engine.send`` does."""
@@ -317,13 +319,14 @@ class Sender:
             await self._ready()
 
     async def _ready(self) -> None:
-        """Wait until at least one item may be produced, and claim room for some.
+        """After ``_claims`` was false: wait until at least one item may be produced, and claim room for some.
 
         Raises:
             Over: no more items are wanted.
         """
         waiting = self._room.waiting_for_room
         try:
+            await self._wait()
             while not self._claims():
                 await self._wait()
         finally:
@@ -371,15 +374,12 @@ class Sender:
         if self.over:
             raise Over
 
-    async def _wait(self) -> None:
-        """Wait for credit or room, or the end."""
+    def _wait(self) -> asyncio.Future[None]:
+        """Return a future that is done when there may be credit or room, or at the end; the caller awaits it now."""
         self._burst = 0
         self._called = False
-        self._waiter = self._driver.state.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        waiter = self._waiter = self._driver.state.loop.create_future()
+        return waiter
 
     def _claim(self, free: int) -> None:
         """Claim a share of the ``free`` room for this turn, at least one item. Small items are not counted by bytes:

@@ -1,6 +1,6 @@
 """Apply the peer's stream frames: admit requests, reassemble fragments, and classify the rest for the tables.
 
-Four short paths of inbound.py bypass these functions. late.py prices frames for streams that have ended.
+Five short paths of inbound.py bypass these functions. late.py prices frames for streams that have ended.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def on_request_n(streams: Streams, frame: Any) -> None:
     id: int = frame.stream
     stream = streams.live.get(id)
     streams.credit_frames += 1
-    if streams.credit_frames > 5 + 2 * (streams.opened + 10 * streams.items_sent):
+    if streams.credit_frames > streams.most_credit_frames:
         # FC-08: credit costs its sender nothing, so REQUEST_N frames beyond what the items could need are charged
         streams.current.charge(1, id, "credit_frames", "more REQUEST_N frames than items need")
     if stream is None:

@@ -45,17 +45,22 @@ def frames_of(
     if marks:
         sizes = list(map(add, sizes, counts))
     own = layout.size + len(role.extra) + (layout.metadata_size if marks else 0)
-    largest = own + max(sizes)
+    equal = not marks and sizes.count(sizes[0]) == len(sizes)
+    largest = own + (sizes[0] if equal else max(sizes))
     if largest > min(COPY_BELOW, mtu):
         return None
     word = role.item | layout.metadata if marks else role.item
     tail = _tail(layout, stream, word, role.extra)
     last = _tail(layout, stream, word | layout.complete, role.extra) if ends else tail
+    together = 1 + CHUNK // largest
+    if equal:
+        length = numbers(layout.prefix, own - layout.own)[sizes[0]]
+        return _alike(datas, length + tail, length + last, together)
     lengths = list(map(numbers(layout.prefix, own - layout.own).__getitem__, sizes))
     parts: list[Any] = [lengths, datas]
     if marks:
         parts[1:1] = list(map(numbers(layout.metadata_size, layout.metadata_counts).__getitem__, counts)), marks
-    return _chunks(parts, tail, last, 1 + CHUNK // largest)
+    return _chunks(parts, tail, last, together)
 
 
 def _tail(layout: Layout, stream: int, word: int, extra: bytes) -> bytes:
@@ -98,6 +103,16 @@ def queue_each(outbound: Outbound, stream: int, role: Role, payloads: Sequence[P
             chunks, frames, size = [], 0, 0
     if chunks:
         outbound.put(stream, b"".join(chunks), frames)
+
+
+def _alike(datas: list[bytes], header: bytes, last: bytes, together: int) -> Iterator[tuple[bytes, int]]:
+    """Join frames that have the same header, ``together`` at a time; ``last`` is the header of the last one."""
+    whole = len(datas)
+    for begin in range(0, whole, together):
+        part = datas[begin : begin + together]
+        count = len(part)
+        end = [last, part.pop()] if last != header and begin + count == whole else []
+        yield b"".join((header.join([b"", *part]), *end)), count
 
 
 def _chunks(parts: list[list[bytes]], tail: bytes, last: bytes, together: int) -> Iterator[tuple[bytes, int]]:

@@ -4,7 +4,7 @@ Theory of operation. One read is one pass: whole frames are processed in place, 
 within credit bypass the tables (there the same step is ITEM/DELIVER), because they are the bulk of all traffic: a run
 of them is one event. Whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN) bypass the tables
 too, and a run of them is also one event. So does the last item of a stream (ITEM_LAST/COMPLETE_IN), in one event with
-the items before it (short.py). Everything else is decoded and passes through the tables.
+the items before it, and a grant (short.py). Everything else is decoded and passes through the tables.
 
 A length is checked as soon as it has arrived (FR-01, FR-02); nothing is allocated for it before.
 """
@@ -22,7 +22,7 @@ from afflux.core.events import Block, Items
 from afflux.core.limits import oversize
 from afflux.core.payload import Payload, Plain, Run
 from afflux.protocols.family.marked import take_marked
-from afflux.protocols.family.short import end_of_last, end_with, take_last
+from afflux.protocols.family.short import end_of_last, end_with, take_grant, take_last
 from afflux.protocols.family.states import StreamState
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
@@ -141,7 +141,7 @@ class Inbound:
         layout, live = self._streams.member.layout, self._streams.live
         unpack, header_size, own, least, id_first = layout.parsing
         items, answers, requests, marked, ends = self._words
-        metadata, complete = layout.metadata, layout.complete
+        metadata, complete, grant = layout.metadata, layout.complete, layout.grant
         limit, plain, runs = self._limit, self._plain, self.runs
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
@@ -171,6 +171,9 @@ class Inbound:
                     if after > position:
                         position = after
                         continue
+                if word == grant and take_grant(self._streams, id, block, position + header_size, stop):
+                    position = stop
+                    continue
                 if word in requests and (after := self._take_requests(block, position, end)) > position:
                     position = after
                     continue

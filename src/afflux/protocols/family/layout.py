@@ -113,8 +113,8 @@ class Layout:
         self.metadata, self.follows, self.complete = flags
         self.request = request << shift
         "The word of a REQUEST_RESPONSE without flags."
-        self.grant = grant
-        "The type of REQUEST_N."
+        self.grant = grant << shift
+        "The word of a REQUEST_N without flags."
         self.answers = answers
         self.prelude = prelude
         self.parsing = (header.unpack_from, self.size, self.own, self.least, self.id_first)
@@ -149,4 +149,4 @@ class Layout:
 
     def is_grant(self, frame: bytes) -> bool:
         """Whether a whole frame is REQUEST_N."""
-        return self.type_of(frame, 0) == self.grant
+        return self.type_of(frame, 0) == self.grant >> self.shift

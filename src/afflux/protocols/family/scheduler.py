@@ -125,6 +125,9 @@ class Scheduler:
     def queue_credit(self, stream: int, frame: bytes) -> None:
         """Queue REQUEST_N before the payload that the stream is sending, unless that is its request: no other stream
         waits for the credit."""
+        if not self._fragments:
+            self.queue(stream, frame, len(frame), 1)
+            return
         entries = self._entries(stream)
         place = 0
         for entry in entries:
@@ -272,7 +275,13 @@ class Scheduler:
                     chunks.append(entry)
                 else:  # no payload is split
                     chunks.extend(cast("Whole", entry).chunks)
-        self.forget()
+        # As ``forget``: while ``plain`` is true, what it clears in addition is empty.
+        if self._awaited:
+            self._caught_up.extend(self._awaited)
+            self._awaited.clear()
+        self.queues.clear()
+        self._row.clear()
+        self._over = self.size = self.frames = 0
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
         """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return the number of bytes."""

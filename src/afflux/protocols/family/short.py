@@ -1,21 +1,25 @@
-"""End the inbound half of a stream with its last item, without the tables: a short path of inbound.py.
+"""Apply the last item of a stream, and grants of credit, without the tables: short paths of inbound.py.
 
 A short stream is then one event: a run of items and the end. The step is the one that the tables have for it
 (ITEM_LAST/COMPLETE_IN). Items with metadata, fragments and ends without an item pass through the tables.
+
+A stream with a window has a grant for each half of it (REQUEST_N/GRANT).
 """
 
 from __future__ import annotations
 
-from afflux.core.events import Items
+from afflux.core.events import Granted, Items
 from afflux.core.payload import Payload
 from afflux.protocols.family.states import StreamAction, StreamInput
 from afflux.protocols.family.stream import Stream
 from afflux.protocols.family.streams import Streams
 
-__all__ = ["end_of_last", "end_with", "take_last"]
+__all__ = ["end_of_last", "end_with", "take_grant", "take_last"]
 
 # Enum members are slow to look up.
 _ITEM_LAST, _COMPLETE_IN = StreamInput.ITEM_LAST, StreamAction.COMPLETE_IN
+_REQUEST_N, _GRANT = StreamInput.REQUEST_N, StreamAction.GRANT
+_CREDIT_SIZE, _MOST = 4, 0x7FFFFFFF
 
 
 def end_of_last(streams: Streams, stream: Stream, owed: int, block: bytes, position: int, end: int, limit: int) -> int:
@@ -58,3 +62,19 @@ def take_last(streams: Streams, stream: Stream, block: bytes, position: int, end
     streams.current.events.append(Items(stream.id, [Payload(data)], True))
     end_with(streams, stream)
     return stop
+
+
+def take_grant(streams: Streams, id: int, block: bytes, start: int, stop: int) -> bool:
+    """Apply a REQUEST_N frame with the body ``block[start:stop]``; return False if it must go through the tables."""
+    stream = streams.live.get(id)
+    if stream is None or stop - start != _CREDIT_SIZE or streams.credit_frames >= streams.most_credit_frames:
+        return False
+    n = int.from_bytes(block[start:stop], "big")
+    if not 0 < n <= _MOST or stream.verb == "request":
+        return False
+    if stream.role.steps[stream.state][_REQUEST_N].action is not _GRANT:
+        return False
+    streams.credit_frames += 1
+    stream.to_send.add(n)
+    streams.current.events.append(Granted(id, n))
+    return True

@@ -1,9 +1,9 @@
 """Manage the table of one connection's streams: the live ones, their credit, and the delivered payloads.
 
 Theory of operation. A frame (arrivals.py) or a call of the application (engine.py) is first classified as one input of
-a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only four paths
-bypass the tables, all from inbound.py: an item within credit, the last item of a stream, a whole request, and its one
-answer.
+a stream's table; ``step`` looks up the next state and the action, which is a function of steps.py. Only five paths
+bypass the tables, all from inbound.py: an item within credit, the last item of a stream, a grant of credit, a whole
+request, and its one answer.
 
 Credit. ``to_receive`` of a stream counts the items that the peer may still send, ``to_send`` those of this side; both
 are exact (R-26, R-27).
@@ -119,6 +119,11 @@ class Streams:
         self.items_sent = 0
         self.untold: dict[int, Event] = {}
         "How calls of the application changed the inbound halves of streams: events of the next pass."
+
+    @property
+    def most_credit_frames(self) -> int:
+        """The REQUEST_N frames that the items so far could need (FC-08)."""
+        return 5 + 2 * (self.opened + 10 * self.items_sent)
 
     # -- the short paths -------------------------------------------------------------------------------------
 
