@@ -120,7 +120,8 @@ class Analysis:
         self._order = Order(self.limits)
         self._closing = ClosingRows()
         self._undecoded = Undecoded()
-        self._beside = ThreadPoolExecutor(1, "afflux-beside")
+        self.beside = ThreadPoolExecutor(1, "afflux-beside")
+        "The thread that works beside the one of the caller: leave its ``with`` block when the capture has ended."
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
@@ -141,7 +142,7 @@ class Analysis:
             found = segments(packets, batches.network) if found is None else found
             batches.flows.file = self.file
             batches.deliver(packets, found)
-            held = self._beside.submit(self._held)
+            held = self.beside.submit(self._held)
             frames = batches.completed()
             if len(packets):
                 self.last = int(packets.time[-1])
@@ -239,7 +240,7 @@ class Analysis:
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
         wanted = "frames" in self.tables and len(frames)
-        coming = self._beside.submit(self._frames, frames, numbers) if wanted else None
+        coming = self.beside.submit(self._frames, frames, numbers) if wanted else None
         findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
         if coming is not None:
             found["frames"] = [coming.result()]
@@ -435,6 +436,7 @@ def analyze(
         limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets, overlap=overlap
     )
     with ExitStack() as stack:
+        stack.enter_context(analysis.beside)
         for name, file in in_order_of_time(files, stack):
             analysis.file = name
             capture = Capture(file, limits=analysis.limits, chunk=chunk, secrets=secrets)
