@@ -51,8 +51,9 @@ def test_elements_are_taken_by_number() -> None:
     assert made.to_pylist() == ["…", None, None, "one", "…"]
 
 
-def test_captures_become_tables_without_pandas(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", [b"", bytes(10)], ids=["whole", "cut off, so that it has a violation"])
+def test_captures_become_tables_without_pandas(tmp_path: Path, rest: bytes) -> None:
     file = tmp_path / "one.pcap"
-    file.write_bytes(pcap(Talk().whole(SETUP + asks(1), item(1))))
+    file.write_bytes(pcap(Talk().whole(SETUP + asks(1), item(1))) + rest)
     command = [sys.executable, "-c", DECODING, str(file), str(tmp_path / "tables")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "3 False\n"

@@ -228,16 +228,16 @@ class TableWriter:
             self._flush(table)
 
     def _note(self, batch: Any) -> None:
-        """Count connections whose packets are not in the order of time, and those that could not be decoded."""
-        import pyarrow.compute as pc
-
-        late = batch.filter(pc.equal(batch["kind"], "order"))
-        if len(late) and not self._disordered:
-            self._late = late["file"][0].as_py(), late["packet"][0].as_py()
+        """Count connections whose packets are not in the order of time, and those that could not be decoded.
+        ``pyarrow.compute`` would import pandas to compare a column with a word."""
+        kinds, file, packet = batch["kind"].to_pylist(), batch["file"], batch["packet"]
+        late = [row for row, kind in enumerate(kinds) if kind == "order"]
+        if late and not self._disordered:
+            self._late = file[late[0]].as_py(), packet[late[0]].as_py()
         self._disordered += len(late)
-        without = batch.filter(pc.and_(pc.equal(batch["kind"], "undecoded"), pc.is_valid(batch["conn"])))
-        if len(without):
-            first = min((row["file"], row["packet"] or 0) for row in without.select(["file", "packet"]).to_pylist())
+        without = [row for row, kind in enumerate(kinds) if kind == "undecoded" and batch["conn"][row].is_valid]
+        if without:
+            first = min((file[row].as_py(), packet[row].as_py() or 0) for row in without)
             self._begin = min(self._begin, first) if self._undecoded else first
         self._undecoded += len(without)
 
