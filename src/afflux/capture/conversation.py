@@ -16,6 +16,7 @@ from afflux.capture.reassembly import cut_short
 from afflux.capture.settings import HEADS, OTHERS, Content, Event, Settings
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.skipping import UNKNOWN
+from afflux.capture.strangers import SHOWN, described
 from afflux.capture.talk import Followed
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.entry import ProtocolEntry
@@ -29,8 +30,8 @@ class Conversation(Followed):
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "content",
-        "detail", "frames", "idle", "others", "place", "protocol", "security", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "_strange",
+        "content", "detail", "frames", "idle", "others", "place", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -57,6 +58,7 @@ class Conversation(Followed):
         self._probe: Messages | None = None
         self._probed = 0
         self._size = 0
+        self._strange = False
         self._sides: dict[bool, Side] = {}
         self._given_up: list[Side] = []
 
@@ -80,7 +82,7 @@ class Conversation(Followed):
         if self.idle:
             return
         if self.security is None:
-            if not self.settled and not self._first and self._known(rising, data, packets[-1]):
+            if not (self.settled or self._first or self._strange) and self._known(rising, data, packets[-1]):
                 return
             self._bytes(rising, data, self.connection.halves[rising].position - len(data), ends, packets)
             return
@@ -132,7 +134,10 @@ class Conversation(Followed):
             self.idle = not self._sides
         elif not self.settled and self._starts:
             self._packet = packet
-            self._decide(final=True)
+            if self._strange:
+                self._unknown(final=True)
+            else:
+                self._decide(final=True)
 
     def _undecrypted(self, packet: int) -> None:
         """End the directions that cannot be decrypted any further; all of the connection if nothing is known of it."""
@@ -209,6 +214,11 @@ class Conversation(Followed):
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
+        if self._strange:
+            self._size += len(data)
+            self._starts.setdefault(rising, data[:SHOWN])
+            self._unknown(self._size > self.settings.limits.first_frame_bytes)
+            return
         self._first.append((rising, data, packet, self.settings.batch))
         self._packet = packet
         self._starts[rising] = self._starts.get(rising, b"") + data
@@ -282,14 +292,22 @@ class Conversation(Followed):
             if all(self._synced(rising) or half.expected < 0 for rising, half in self.connection.halves.items()):
                 self._settle(forced, not server)
             else:
-                self._other(Content.MID_STREAM, "")
+                self._other(Content.MID_STREAM, "its first frame is missing")
         elif len(candidates) == 1 and len(entries) == 1:
             self._settle(entries[0], likely)
         elif candidates:
             self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
         else:
-            synced = all(self._synced(rising) for rising in self._starts)
-            self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+            self._unknown(final)
+
+    def _unknown(self, final: bool) -> None:
+        """None of ours. If its beginning is missing, the first bytes of the other side may show more: wait for them."""
+        begun = all(self._synced(rising) for rising in self._starts)
+        if final or begun or len(self._starts) == 2:
+            self._other(*described(self._starts, begun))
+        else:
+            self._strange, self._first = True, []
+            self._starts = {rising: data[:SHOWN] for rising, data in self._starts.items()}
 
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
