@@ -30,8 +30,9 @@ class Conversation(Followed):
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "_strange",
-        "content", "detail", "frames", "idle", "others", "place", "protocol", "security", "settings", "settled",
+        "_first", "_given_up", "_heads", "_held", "_packet", "_probe", "_probed", "_sides", "_size", "_starts",
+        "_strange", "content", "detail", "frames", "idle", "others", "place", "protocol", "security", "settings",
+        "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -58,6 +59,8 @@ class Conversation(Followed):
         self._probe: Messages | None = None
         self._probed = 0
         self._size = 0
+        self._held = 0
+        "Bytes of the budget that the first bytes take, in two copies."
         self._strange = False
         self._sides: dict[bool, Side] = {}
         self._given_up: list[Side] = []
@@ -223,7 +226,20 @@ class Conversation(Followed):
         self._packet = packet
         self._starts[rising] = self._starts.get(rising, b"") + data
         self._size += len(data)
-        self._decide(final=self._size > self.settings.limits.first_frame_bytes)
+        self._hold(2 * len(data))
+        limits, buffered = self.settings.limits, self.settings.buffered
+        self._decide(final=self._size > limits.first_frame_bytes or buffered > limits.capture_bytes)
+
+    def _hold(self, size: int) -> None:
+        """Count first bytes that are kept until they decide: a hostile capture has as many connections as it likes."""
+        self._held += size
+        self.settings.buffered += size
+
+    def _passed_on(self) -> list[tuple[bool, bytes, int, int]]:
+        """Return the first bytes of both sides, which are not kept any more."""
+        first, self._first, self._starts, self._size = self._first, [], {}, 0
+        self._hold(-self._held)
+        return first
 
     def _decide(self, final: bool) -> None:
         """Look at the first bytes; ``final`` if there will be no more."""
@@ -254,8 +270,7 @@ class Conversation(Followed):
             return
         if self.settings.secrets and not final:
             self.security = Decryption(self.settings.secrets, client)
-            first, self._first, self._starts, self._size = self._first, [], {}, 0
-            for rising, data, number, batch in first:
+            for rising, data, number, batch in self._passed_on():
                 packet = number if batch == self.settings.batch else self._packet
                 self.data(rising, data, (len(data),), (packet,))
             return
@@ -306,8 +321,9 @@ class Conversation(Followed):
         if final or begun or len(self._starts) == 2:
             self._other(*described(self._starts, begun))
         else:
-            self._strange, self._first = True, []
-            self._starts = {rising: data[:SHOWN] for rising, data in self._starts.items()}
+            starts = {rising: data[:SHOWN] for rising, data in self._starts.items()}
+            self._passed_on()
+            self._strange, self._starts = True, starts
 
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
@@ -326,7 +342,8 @@ class Conversation(Followed):
     def _other(self, content: Content, detail: str) -> None:
         self.content, self.detail = content, detail
         self.settled = self.idle = True
-        self._first, self._starts, self._probe = [], {}, None
+        self._passed_on()
+        self._probe = None
         self.settings.count(self)
 
     def _settle(self, protocol: ProtocolEntry, client: bool, candidates: Sequence[ProtocolEntry] = ()) -> None:
@@ -347,8 +364,8 @@ class Conversation(Followed):
         """Hand the bytes collected so far to the sides, without the first ``skip``. Packets of batches before this one
         are not known any more: the one that decided stands for them."""
         self.settled = True
-        first, self._first, self._starts, self._probe = self._first, [], {}, None
-        for rising, data, number, batch in first:
+        self._probe = None
+        for rising, data, number, batch in self._passed_on():
             packet = number if batch == self.settings.batch else self._packet
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
