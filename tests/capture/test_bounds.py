@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from afflux.capture import Capture, Decoder
+from afflux.core.limits import Limits
 from afflux.protocols.registry import recognizable
 from afflux.protocols.rsocket import frames as wire
 from tests.capture.test_decoding import ANSWER, ASK, SETUP, Decoded, message
@@ -84,6 +85,25 @@ def test_compressed_messages_are_inflated_one_at_a_time() -> None:
     peak, size, decoder = peak_of(iter([pcap(packets)]))
     assert decoder.tally == {"rsocket in WebSocket": 1}
     assert size < MEGABYTE and peak < 30 * MEGABYTE
+
+
+@pytest.mark.parametrize("beginning", [b"GET /", b"\x16\x03\x01\xff\xff"])
+def test_first_bytes_of_many_connections_are_bounded_together(beginning: bytes) -> None:
+    """PC-11, PC-22. Each connection may have 64 KiB that do not decide yet; all of them ``capture_bytes``."""
+    limits = Limits.server(
+        capture_bytes=1 << 20, capture_flow_bytes=1 << 18, frame_bytes=1 << 18, payload_bytes=1 << 17
+    )
+    talks = [Talk(("10.0.0.1", 1_000 + number)) for number in range(240)]
+    packets = [one for talk in talks for one in [*talk.open(), *talk.send(True, beginning + bytes(40_000))]]
+    whole = pcap(packets)
+    file = Pieces(whole[at : at + 0x1_0000] for at in range(0, len(whole), 0x1_0000))
+    tracemalloc.start()
+    decoder = Decoder(Capture(file, limits=limits, chunk=0x1_0000), recognizable())
+    assert list(decoder) == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(decoder.tally.values()) == 240
+    assert file.size > 9 * MEGABYTE and peak < 6 * MEGABYTE
 
 
 def seconds(work: Callable[[], object]) -> float:

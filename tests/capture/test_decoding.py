@@ -156,9 +156,54 @@ def test_a_start_in_mid_stream_is_decoded_only_with_its_handshake() -> None:
     """PC-11."""
     packets = Talk().whole(CLIENT, SERVER, 100)
     assert Decoded(packets[3:]).types[0] == "SETUP"  # the SYNs are missing
-    for options in ({}, {"ports": {7_000: named("rsocket")}}):
+    for options, known in (
+        ({}, "protocol unknown"),
+        ({"ports": {7_000: named("rsocket")}}, "its first frame is missing"),
+    ):
         late = Decoded(packets[6:], **options)
-        assert (late.types, late.tally) == ([], {"mid-stream, not decoded": 1})
+        assert (late.types, late.tally) == ([], {f"mid-stream, not decoded ({known})": 1})
+
+
+@pytest.mark.parametrize(
+    ("missing", "client", "server", "known"),
+    [
+        (
+            True,
+            b"POST / HTTP/1.1\r\nHost: a\r\n\r\n" + b'{"a": 1},' * 400,
+            b"HTTP/1.1 200 OK\r\n\r\n",
+            "looks like HTTP",
+        ),
+        (False, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"<p>text</p>" * 400, "protocol unknown"),
+        (True, b"\x17\x03\x03\x05\xa0" + bytes(4_000), b"\x17\x03\x03\x02\0" + bytes(600), "protocol unknown"),
+        (None, b"\x17\x03\x03\x05\xa0" + bytes(1_440), b"\x17\x03\x03\x02\0" + bytes(512), "looks like TLS"),
+        (None, b"POST / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "not ours (HTTP)"),
+        (None, b"DATA 1", b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP that switches to another protocol"),
+        (None, b"DATA 1", b"DATA 2", "protocol unknown"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [100, 0x10_0000])
+def test_what_is_known_of_other_traffic_that_began_before(
+    missing: bool | None, client: bytes, server: bytes, known: str, chunk: int
+) -> None:
+    """PC-11. The capture begins in the middle of a body, or of a connection that is kept alive: it may be anything, and
+    what the first bytes of both sides look like is told. ``missing`` is the side of which the first packets are not
+    there."""
+    packets = Talk().whole(client, server)
+    begin = 3 if missing is None else 5
+    late = [one for one in packets[begin:] if missing is not False or one.data[26:30] == b"\x0a\0\0\x02"]
+    if missing is False:
+        late = late[2:]
+    (text,) = Decoded(late, chunk=chunk).tally
+    assert text == (known if known.startswith("not ours") else f"mid-stream, not decoded ({known})")
+
+
+def test_a_long_body_is_not_kept() -> None:
+    """Of a download that began before the capture, only the first bytes are kept while nothing comes from the other
+    side, and after 64 KiB it is settled."""
+    talk = Talk()
+    packets = [*talk.open(), *talk.send(False, bytes(range(256)) * 800)]
+    flows = Decoded([one for one in packets if one.data[26:30] == b"\x0a\0\0\x02"][3:])
+    assert flows.tally == {"mid-stream, not decoded (protocol unknown)": 1}
 
 
 def test_missing_bytes_within_a_frame_lose_that_frame_only() -> None:
@@ -248,11 +293,11 @@ def test_the_client_decides_where_its_first_bytes_are_there() -> None:
     ("client", "server", "kind"),
     [
         (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "not ours (HTTP)"),
-        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "not ours"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "not ours (HTTP)"),
         (b"\x1d\x12\x01\0\0\1\0\0\0\0\0\0\3www\7example", b"", "not ours"),
         (b"", b"SSH-2.0-OpenSSH_9.6\r\n", "not ours"),
         (b"", b"", "no data"),
-        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, b"", "not ours"),
+        (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, b"", "not ours (HTTP)"),
     ],
 )
 def test_other_traffic_is_not_ours(client: bytes, server: bytes, kind: str) -> None:

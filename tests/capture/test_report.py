@@ -21,6 +21,7 @@ from afflux.capture import CaptureError, OutputRefused
 from afflux.capture.report import Bounds, write
 from afflux.capture.report.creditline import CreditLine, thin
 from afflux.capture.report.percentiles import Percentiles
+from afflux.capture.report.plots import credit
 from afflux.capture.report.timeline import Timeline
 from afflux.capture.report.words import clean, seconds, size
 from afflux.core.errors import MissingExtra
@@ -326,3 +327,16 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(MissingExtra, match=r"afflux\[report\]"):
         write(Tables(), tmp_path / "a.html")
+
+
+@pytest.mark.parametrize("items", [1, 2, 3, 4])
+def test_axes_of_few_items_have_whole_numbers(items: int) -> None:
+    line = CreditLine()
+    for ts, used in ((0, 0), (1, items)):
+        n = items - used
+        line.add({"ts": ts, "granted": items, "used": used, "balance": n, "n": n})
+    above, below = credit(line, [], 100)
+    whole = [*range(items + 1)]
+    assert {str(layer["encoding"]["y"]["axis"]["values"]) for layer in above["layer"]} == {str(whole)}
+    axis = below["layer"][0]["encoding"]["y"]["axis"]
+    assert axis.get("values", whole) == whole and ("tickCount" in axis) is (items > 2)

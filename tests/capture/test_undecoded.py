@@ -90,7 +90,7 @@ def test_a_start_in_mid_stream_is_rows(protocol: str, size: int) -> None:
         found = tables(pcap(kept), tables=TABLES)
         (connection,) = found["connections"]
         rows = found["frames"]
-        assert connection["content"] == "mid-stream, not decoded" and connection["frames"] == 0
+        assert connection["content"] == "mid-stream, not decoded (protocol unknown)" and connection["frames"] == 0
         assert _places(rows) == _truth(kept)
         assert all(one["error"] == {"rule": "undecoded", "reason": connection["content"]} for one in rows)
         assert {(one["type"], one["protocol"], one["stream"], one["offset"]) for one in rows} == {(None, None, None, 0)}
@@ -226,7 +226,7 @@ def test_the_decoder_names_the_first_64_of_them() -> None:
     decoder = Decoder(Capture(io.BytesIO(pcap(late))), recognizable())
     list(decoder)
     assert [one.place.packet for one in decoder.undecoded()] == list(range(0, 128, 2))  # each has an ACK
-    assert decoder.tally == {"mid-stream, not decoded": 70}
+    assert decoder.tally == {"mid-stream, not decoded (protocol unknown)": 70}
 
 
 def test_sides_that_begin_alike_are_decoded_without_their_syns_if_the_capture_has_both_beginnings() -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -114,6 +114,29 @@ def test_in_the_middle_without_spark(number: signal.Signals, folder: Path) -> No
     assert (run.returncode, out, errors) == (130, "", "")
     assert left(folder) == (set(), set())
     assert list((folder / "tmp").iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not PROC.exists(), reason="processes are found in /proc")
+@pytest.mark.parametrize("at", ["starting Spark", "Spark ", "4 captures,"])
+@pytest.mark.parametrize("gap", short([0.02, 0.1, 0.4], smoke=[0.02]))
+def test_ctrl_c_again_and_again(at: str, gap: float, folder: Path) -> None:
+    """A terminal sends it to all processes of the command: while Spark starts, indexes and decodes, then again and
+    again until the command has ended. It ends soon, and nothing of it is left."""
+    with decoding(folder, "--master", "local[2]", "--tables", "connections") as run:
+        wait(run, at)
+        while run.poll() is None:
+            for _ in range(2):  # as a wrapper does that passes on what the terminal has sent to all
+                os.killpg(run.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(gap)
+        out, errors = run.communicate(timeout=PATIENCE)
+        ended(folder)
+    assert (run.returncode, out) == (130, "")
+    assert all(map(OWN_LINE.fullmatch, errors.splitlines())), errors
+    beside, indexes = left(folder)
+    assert (beside, list((folder / "tmp").iterdir())) == (set(), [])
+    assert all(name.endswith(".afflux-index") for name in indexes)
 
 
 @pytest.mark.spark

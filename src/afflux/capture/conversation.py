@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from afflux.capture import tls
 from afflux.capture.decryption import Decryption
+from afflux.capture.firstbytes import FirstBytes
 from afflux.capture.flows import Connection
 from afflux.capture.reassembly import cut_short
 from afflux.capture.settings import HEADS, OTHERS, Content, Event, Settings
 from afflux.capture.sides import Placed, PlainSide, Side, WebSocketSide
 from afflux.capture.skipping import UNKNOWN
+from afflux.capture.strangers import SHOWN, described
 from afflux.capture.talk import Followed
 from afflux.capture.websocket import Head, Messages, head_of
 from afflux.core.entry import ProtocolEntry
@@ -29,8 +31,8 @@ class Conversation(Followed):
     """The decoder of one connection; see ``flows.Consumer``."""
 
     __slots__ = (
-        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "_size", "_starts", "content",
-        "detail", "frames", "idle", "others", "place", "protocol", "security", "settings", "settled",
+        "_first", "_given_up", "_heads", "_packet", "_probe", "_probed", "_sides", "content", "detail", "frames",
+        "idle", "others", "place", "protocol", "security", "settings", "settled",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, settings: Settings) -> None:
@@ -50,13 +52,11 @@ class Conversation(Followed):
         "TLS, if its secrets are known or were looked for. Its text has the version, the cipher and the names."
         self.place = UNKNOWN
         "The first packet with data, if the caller notes it."
-        self._first: list[tuple[bool, bytes, int, int]] = []
+        self._first = FirstBytes(settings)
         self._packet = 0
-        self._starts: dict[bool, bytes] = {}
         self._heads: dict[bool, Head] = {}
         self._probe: Messages | None = None
         self._probed = 0
-        self._size = 0
         self._sides: dict[bool, Side] = {}
         self._given_up: list[Side] = []
 
@@ -80,7 +80,9 @@ class Conversation(Followed):
         if self.idle:
             return
         if self.security is None:
-            if not self.settled and not self._first and self._known(rising, data, packets[-1]):
+            if not (self.settled or self._first.pieces or self._first.strange) and self._known(
+                rising, data, packets[-1]
+            ):
                 return
             self._bytes(rising, data, self.connection.halves[rising].position - len(data), ends, packets)
             return
@@ -130,9 +132,12 @@ class Conversation(Followed):
         if side is not None:
             self._event(Event(self, rising, side, None, 0, (0,), (packet,)))
             self.idle = not self._sides
-        elif not self.settled and self._starts:
+        elif not self.settled and self._first.starts:
             self._packet = packet
-            self._decide(final=True)
+            if self._first.strange:
+                _describe(self, final=True)
+            else:
+                self._decide(final=True)
 
     def _undecrypted(self, packet: int) -> None:
         """End the directions that cannot be decrypted any further; all of the connection if nothing is known of it."""
@@ -203,29 +208,35 @@ class Conversation(Followed):
         result = self.settings.recognize(data, True)
         if result.protocol is None:
             return False
-        self._first.append((rising, data, packet, self.settings.batch))
+        self._first.add(rising, data, packet)
         self._settle(result.protocol, rising, result.candidates)
         return True
 
     def _open(self, rising: bool, data: bytes, packet: int) -> None:
         """Collect the first bytes of both sides until they decide."""
-        self._first.append((rising, data, packet, self.settings.batch))
+        if self._first.strange:
+            self._first.glimpse(rising, data, SHOWN)
+            _describe(self, self._first.full)
+            return
         self._packet = packet
-        self._starts[rising] = self._starts.get(rising, b"") + data
-        self._size += len(data)
-        self._decide(final=self._size > self.settings.limits.first_frame_bytes)
+        self._first.add(rising, data, packet)
+        self._decide(final=self._first.full)
 
     def _decide(self, final: bool) -> None:
         """Look at the first bytes; ``final`` if there will be no more."""
         opener = self._opener
-        clients = (opener,) if opener is not None else tuple(self._starts)
+        clients = (opener,) if opener is not None else tuple(self._first.starts)
         waiting = False
-        if opener is not None and tls.begins(self._starts.get(not opener, b"")) and opener not in self._starts:
+        if (
+            opener is not None
+            and tls.begins(self._first.starts.get(not opener, b""))
+            and opener not in self._first.starts
+        ):
             if final:
                 self._other(Content.ENCRYPTED, "TLS; the client's hello is missing")
             return
         for client in clients:
-            start = self._starts.get(client, b"")
+            start = self._first.starts.get(client, b"")
             waiting |= start in HEADS
             if tls.begins(start):
                 self._encrypted(client, start, final)
@@ -244,8 +255,7 @@ class Conversation(Followed):
             return
         if self.settings.secrets and not final:
             self.security = Decryption(self.settings.secrets, client)
-            first, self._first, self._starts, self._size = self._first, [], {}, 0
-            for rising, data, number, batch in first:
+            for rising, data, number, batch in self._first.taken():
                 packet = number if batch == self.settings.batch else self._packet
                 self.data(rising, data, (len(data),), (packet,))
             return
@@ -258,16 +268,16 @@ class Conversation(Followed):
         entries, opener = self.settings.entries, self._opener
         forced, server = self._forced()
         more, candidates, likely = False, dict[str, ProtocolEntry](), False
-        for rising, client in _roles(opener, self._starts):
+        for rising, client in _roles(opener, self._first.starts):
             if not client and not self._synced(rising):
                 continue  # any of a server's frames may look like its first one
-            result = self.settings.recognize(self._starts[rising], client)
+            result = self.settings.recognize(self._first.starts[rising], client)
             if opener is None and result.protocol is not None:
-                both = _both_begin(self.settings, self._starts, result.protocol, rising)
+                both = _both_begin(self.settings, self._first.starts, result.protocol, rising)
                 if not both and (both is False or not final):
                     more |= both is None
                     continue
-            if result.protocol is not None and (client or final or opener is None or opener in self._starts):
+            if result.protocol is not None and (client or final or opener is None or opener in self._first.starts):
                 self._settle(forced or result.protocol, rising if client else not rising, result.candidates)
                 return
             more |= result.more or result.protocol is not None
@@ -282,14 +292,13 @@ class Conversation(Followed):
             if all(self._synced(rising) or half.expected < 0 for rising, half in self.connection.halves.items()):
                 self._settle(forced, not server)
             else:
-                self._other(Content.MID_STREAM, "")
+                self._other(Content.MID_STREAM, "its first frame is missing")
         elif len(candidates) == 1 and len(entries) == 1:
             self._settle(entries[0], likely)
         elif candidates:
             self._other(Content.AMBIGUOUS, " or ".join(sorted(candidates)))
         else:
-            synced = all(self._synced(rising) for rising in self._starts)
-            self._other(Content.OTHER if synced else Content.MID_STREAM, "")
+            _describe(self, final)
 
     def _synced(self, rising: bool) -> bool:
         """Whether the first bytes of a direction are known to be its first. TLS is decrypted only from there."""
@@ -308,7 +317,8 @@ class Conversation(Followed):
     def _other(self, content: Content, detail: str) -> None:
         self.content, self.detail = content, detail
         self.settled = self.idle = True
-        self._first, self._starts, self._probe = [], {}, None
+        self._first.taken()
+        self._probe = None
         self.settings.count(self)
 
     def _settle(self, protocol: ProtocolEntry, client: bool, candidates: Sequence[ProtocolEntry] = ()) -> None:
@@ -329,8 +339,8 @@ class Conversation(Followed):
         """Hand the bytes collected so far to the sides, without the first ``skip``. Packets of batches before this one
         are not known any more: the one that decided stands for them."""
         self.settled = True
-        first, self._first, self._starts, self._probe = self._first, [], {}, None
-        for rising, data, number, batch in first:
+        self._probe = None
+        for rising, data, number, batch in self._first.taken():
             packet = number if batch == self.settings.batch else self._packet
             passed = min(skip[rising], len(data))
             skip[rising] -= passed
@@ -343,7 +353,7 @@ class Conversation(Followed):
     def _upgrade(self, client: bool) -> bool:
         """Read the upgrade of a WebSocket; return whether more bytes are needed."""
         for rising in (client, not client):
-            if rising not in self._heads and (head := head_of(self._starts.get(rising, b""))) is not None:
+            if rising not in self._heads and (head := head_of(self._first.starts.get(rising, b""))) is not None:
                 self._heads[rising] = head
         if len(self._heads) < 2:
             return True
@@ -356,7 +366,7 @@ class Conversation(Followed):
         if self._probe is None:
             self._probe = Messages(self.settings.limits, ask.size, deflates[client])
             self._probed = ask.size
-        protocol = self._within(self._probe, self._starts[client], answer)
+        protocol = self._within(self._probe, self._first.starts[client], answer)
         if protocol is None or protocol.dissector is None:
             return not self.settled
         self.content, self.protocol, self.client = Content.WEBSOCKET, protocol, client
@@ -386,6 +396,17 @@ class Conversation(Followed):
             texts = " or ".join(sorted(entry.name for entry in candidates))
             self._other(Content.AMBIGUOUS if candidates else Content.OTHER, texts or "WebSocket")
         return found
+
+
+def _describe(one: Conversation, final: bool) -> None:
+    """Settle a connection that is none of ours. If its beginning is missing, the first bytes of the other side may show
+    more: wait for them, unless there will be no more."""
+    starts = one._first.starts
+    begun = all(one._synced(rising) for rising in starts)
+    if final or begun or len(starts) == 2:
+        one._other(*described(starts, begun))
+    else:
+        one._first.shorten(SHOWN)
 
 
 def _roles(opener: bool | None, starts: Collection[bool]) -> list[tuple[bool, bool]]:

@@ -76,9 +76,10 @@ def captures_in(paths: Iterable[str], report: Callable[[str], None] | None = Non
     return finding.files()
 
 
-def captures_among(places: Iterable[Path]) -> CaptureFiles:
-    """Return the captures among some files; there may be none. Raises OSError if a file cannot be read."""
-    finding = _Finding(None)
+def captures_among(places: Iterable[Path], report: Callable[[str], None] | None = None) -> CaptureFiles:
+    """Return the captures among some files; there may be none. ``report``: see ``captures_in``. Raises OSError if a
+    file cannot be read."""
+    finding = _Finding(report)
     finding.look(places)
     return finding.files()
 
@@ -91,6 +92,7 @@ def distinct(names: Iterable[str], report: Callable[[str], None]) -> list[str]:
         report: see ``captures_in``.
     """
     found, files, copies = list[str](), dict[tuple[int, int], str](), Copies(report)
+    begins = dict[Path, Beginning]()
     for name in names:
         try:
             state = Path(name).stat()
@@ -99,13 +101,17 @@ def distinct(names: Iterable[str], report: Callable[[str], None]) -> list[str]:
                 report(f"passed over {name}: " + ("given twice" if name == taken else f"the same file as {taken}"))
                 continue
             files[state.st_dev, state.st_ino] = name
-            copied = copies.of(Path(name), beginning(Path(name)))
+            begin = beginning(Path(name))
+            copied = copies.of(Path(name), begin)
+            if copied is None:
+                begins[Path(name)] = begin
         except (CaptureError, OSError):
             copied = None
         if copied is None:
             found.append(name)
         else:
             report(f"passed over {name}: a copy of {copied}")
+    copies.within(begins.items())
     return found
 
 
@@ -134,6 +140,7 @@ class _Finding:
 
     def files(self) -> CaptureFiles:
         """Return what was found."""
+        self._copies.within(self._found.items())
         order = sorted(self._found, key=lambda path: (self._found[path].time, str(path)))
         plain, compressed = ([path for path in order if self._found[path].compressed is one] for one in (False, True))
         return CaptureFiles(plain, compressed, [*self._unreadable.values()])

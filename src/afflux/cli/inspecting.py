@@ -70,6 +70,14 @@ def directory(path: Path) -> Directory:
     try:
         return Directory(path, whole=True)
     except NoTables as error:
+        from afflux.capture.places import captures_among
+
+        there = captures_among(path.iterdir())
+        if found := there.plain or there.compressed:
+            usage(
+                f"FILE: the directory {path} has captures, and no tables: name files, such as {path / found[0].name}, "
+                f"or make tables of all: afflux spark decode {shlex.quote(str(path))} --out DIR"
+            )
         usage(f"FILE: {error.message}")
 
 

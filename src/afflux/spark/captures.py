@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import errno
+import logging
 import time
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CaptureReader", "CaptureSource", "CaptureStreamReader"]
 
+_log = logging.getLogger("afflux.spark")
 _POLL_S = 0.5
 _FILES = "files"
 
@@ -119,7 +121,7 @@ class CaptureReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what tasks decode. Raises as ``captures_in`` and ``units_of`` do."""
-        return self._reading.units(captures_in(self._reading.options.all_paths))
+        return self._reading.units(captures_in(self._reading.options.all_paths, _log.warning))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""
@@ -194,7 +196,7 @@ class CaptureStreamReader(DataSourceStreamReader):
                     f"{self._directory / name} is gone or has changed, and its batch is not finished: put it back, "
                     "or start with another checkpoint and an empty table"
                 )
-        return self._reading.units(captures_among(self._directory / name for name in names))
+        return self._reading.units(captures_among((self._directory / name for name in names), _log.warning))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of a partition as Arrow batches."""

@@ -79,6 +79,8 @@ class LogFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and not isinstance(error, Exception):  # first: another interruption may cut the rest short
+            self._remove()
         self._over.set()
         self._watcher.join()
         log, (sys.stdout, sys.stderr) = sys.stderr, self._python
@@ -93,8 +95,7 @@ class LogFile:
         elif error is None and self._has_warnings():
             self.say(f"warnings are in Spark's log: {self.path} ({self._size():,} bytes)")
         else:
-            with suppress(OSError):
-                self.path.unlink()
+            self._remove()
 
     def say(self, text: str) -> None:
         """Print a line to the terminal. A signal handler may call it at any time."""
@@ -126,6 +127,10 @@ class LogFile:
         removed = size - keep - self._head
         with self.path.open("ab") as file:
             file.write(f"\n[afflux: {removed:,} bytes removed here]\n".encode() + tail)
+
+    def _remove(self) -> None:
+        with suppress(OSError):
+            self.path.unlink()
 
     def _size(self) -> int:
         return self.path.stat().st_size

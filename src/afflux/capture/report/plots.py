@@ -108,14 +108,16 @@ def credit(line: CreditLine, stalls: Sequence[tuple[float, float, str]], most: i
         for point in points
         for balance in ((point.balance - point.n, point.balance) if point.n else (point.balance,))
     ]
+    top = max(max(value["granted"], value["sent"]) for value in values)
     x, below = _elapsed(alt), _elapsed(alt, "seconds since the first credit")
     base = alt.Chart(alt.Data(values=values)).encode(x=x)
     given = base.mark_line(interpolate="step-after", color="var(--granted)", strokeWidth=1.75, clip=True)
     sent = base.mark_line(color="var(--used)", strokeWidth=1.75, strokeDash=[5, 2], clip=True)
-    hover = base.mark_point(size=70, opacity=0, clip=True).encode(y="sent:Q", tooltip=["s:Q", "granted:Q", "sent:Q"])
-    lines = [given.encode(y=_items(alt, "granted", 4)), sent.encode(y="sent:Q"), hover]
+    hover = base.mark_point(size=70, opacity=0, clip=True)
+    hover = hover.encode(y=_items(alt, "sent", 4, top), tooltip=["s:Q", "granted:Q", "sent:Q"])
+    lines = [given.encode(y=_items(alt, "granted", 4, top)), sent.encode(y=_items(alt, "sent", 4, top)), hover]
     room = alt.Chart(alt.Data(values=left)).mark_area(color="var(--granted)", opacity=0.45)
-    room = room.encode(x=below, y=_items(alt, "left", 2))
+    room = room.encode(x=below, y=_items(alt, "left", 2, max(value["left"] for value in left)))
     shades = [{"s": (low - start) / 1e6, "until": (high - start) / 1e6, "cause": cause} for low, high, cause in stalls]
     return (
         _spec(alt.layer(*_shaded(alt, shades, x), *lines), 150),
@@ -136,9 +138,11 @@ def _elapsed(alt: Any, title: str | None = None) -> Any:
     return alt.X("s:Q", title=title, scale=alt.Scale(nice=False, zero=True), axis=axis)
 
 
-def _items(alt: Any, name: str, ticks: int) -> Any:
-    axis = alt.Axis(tickCount=ticks, tickMinStep=1, format=",d", minExtent=_AXIS_WIDTH, maxExtent=_AXIS_WIDTH)
-    return alt.Y(f"{name}:Q", stack=None, title="items" if name == "granted" else name, axis=axis)
+def _items(alt: Any, name: str, ticks: int, top: float) -> Any:
+    """Return an axis of items up to ``top``. There are no halves of items, which would be labelled 1, 1, 2, 2."""
+    few = {"values": [*range(int(top) + 1)]} if top <= ticks else {"tickCount": ticks}
+    axis = alt.Axis(**few, format=",d", minExtent=_AXIS_WIDTH, maxExtent=_AXIS_WIDTH)
+    return alt.Y(f"{name}:Q", stack=None, title="left" if name == "left" else "items", axis=axis)
 
 
 def _stalls(number: int) -> str:
