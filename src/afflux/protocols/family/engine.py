@@ -131,9 +131,7 @@ class Engine(Connection):
                 self._check_size(payload)
         ids = streams.ids.allocate_some(len(payloads), live)
         for id in ids:
-            stream = live[id] = Stream(id, "request", role)
-            stream.state = _OUT_DONE
-            stream.answering = True
+            live[id] = Stream(id, "request", role, state=_OUT_DONE, answering=True)
         if streams.ids.wrapped:
             for id in ids:
                 streams.late.forget(id)
@@ -251,8 +249,9 @@ class Engine(Connection):
     def consumed(self, size: int, items: int = 0) -> None:
         """Note that the application consumed payloads of ``size`` bytes in all."""
         streams = self.stream_table
-        streams.delivered = max(0, streams.delivered - size)
-        streams.objects = max(0, streams.objects - items)
+        size, items = streams.delivered - size, streams.objects - items
+        streams.delivered = size if size > 0 else 0
+        streams.objects = items if items > 0 else 0
 
     def unsent(self, stream: int) -> bool:
         """Return False: the engine does not record which streams were handed to the transport."""

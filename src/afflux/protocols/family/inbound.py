@@ -59,10 +59,12 @@ class Inbound:
     """The bytes that were received and not processed yet."""
 
     __slots__ = (
+        "_asking",
         "_counted",
+        "_limit",
+        "_parsing",
         "_plain",
         "_streams",
-        "_words",
         "buffer",
         "established",
         "first",
@@ -78,12 +80,17 @@ class Inbound:
         self._streams = streams
         self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
         "Bytes of an incomplete frame."
-        self._words = streams.member.words
-        least = streams.member.layout.least
-        self._plain = min(limits.frame_bytes, limits.payload_bytes + least)
+        layout, words = streams.member.layout, streams.member.words
+        self._parsing = (streams.live, *layout.parsing, *words, layout.metadata, layout.complete)
+        "The values that each pass reads, as one tuple."
+        self._asking = (streams.member.responder, layout.last_id, *words[1], layout.marked.unpack_from)
+        "Further values that are read for requests."
+        self._plain = min(limits.frame_bytes, limits.payload_bytes + layout.least)
         "The longest frame of the short paths: its payload cannot exceed ``payload_bytes``."
         self.first = first
         "The first frame of an unknown peer has not arrived: its limit is lower (HS-12)."
+        self._limit = limits.first_frame_bytes if first else limits.frame_bytes
+        "The highest length of a frame."
         self.established = False
         "The connection may be used: the short paths are enabled."
         self.held = False
@@ -113,6 +120,11 @@ class Inbound:
         if block is not None:
             self.parse(block, treat)
 
+    def admit(self) -> None:
+        """The first frame was accepted: the next ones may be as long as any."""
+        self.first = False
+        self._limit = self._streams.limits.frame_bytes
+
     def resume(self, treat: Treat) -> None:
         """Process the buffered input, after the application's decision."""
         self.held = False
@@ -138,11 +150,8 @@ class Inbound:
         """
         position, end = 0, len(block)
         self._counted = 0
-        layout, live = self._streams.member.layout, self._streams.live
-        unpack, header_size, own, least, id_first = layout.parsing
-        items, answers, requests, marked, ends = self._words
-        metadata, complete = layout.metadata, layout.complete
-        limit, plain, runs = self._limit, self._plain, self.runs
+        live, unpack, header_size, own, least, id_first, answers, requests, metadata, complete = self._parsing
+        limit, plain = self._limit, self._plain
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -154,34 +163,28 @@ class Inbound:
                 if stop == position:
                     break
             if self.established and length <= plain:
-                if word in items and (stream := live.get(id)) is not None and stream.hot == word:
-                    take = self._take_columns if stream.columnar else self._take_items
-                    position = take(stream, block, position, end)
-                    continue
-                if word in marked and (stream := live.get(id)) is not None and stream.hot == word ^ metadata:
-                    after = take_marked(self._streams, stream, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
-                if word in answers and (stream := live.get(id)) is not None and stream.answering:
-                    position = self._take_answers(block, position, end)
-                    continue
-                if word in ends and (stream := live.get(id)) is not None and stream.hot == word ^ complete:
-                    after = take_last(self._streams, stream, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
-                if word in requests and (after := self._take_requests(block, position, end)) > position:
+                after, stream = position, live.get(id)
+                if stream is None:
+                    if word in requests:
+                        after = self._take_requests(block, position, end)
+                elif hot := stream.hot:
+                    if word == hot:
+                        take = self._take_columns if stream.columnar else self._take_items
+                        after = take(stream, block, position, end)
+                    elif word == hot ^ metadata:
+                        after = take_marked(self._streams, stream, block, position, end, plain)
+                    elif word == hot ^ complete:
+                        after = take_last(self._streams, stream, block, position, end, plain)
+                elif stream.answering and word in answers:
+                    after = self._take_answers(block, position, end)
+                if after == position and self.runs is not None:
+                    after = self.runs.take(self._streams, id, word, block, position, end, plain)
+                if after > position:
                     position = after
                     continue
-                if runs is not None:
-                    after = runs.take(self._streams, id, word, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
             if not id:
                 self._count(block, position)  # a KEEPALIVE reports the position before it
-            treat(block, position + layout.prefix, stop)
+            treat(block, position + self._streams.member.layout.prefix, stop)
             limit = self._limit
             position = stop
             if self.held or self.over:
@@ -275,8 +278,7 @@ class Inbound:
         ids: list[int] = []
         payloads: list[Payload] = []
         streams, limit, start = self._streams, self._plain, position
-        layout, live, answers = streams.member.layout, streams.live, self._words[1]
-        unpack, header_size, own, least, id_first = layout.parsing
+        live, unpack, header_size, own, least, id_first, answers, _, _, _ = self._parsing
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -300,10 +302,9 @@ class Inbound:
         """Deliver a run of whole REQUEST_RESPONSE; return where it ends, which is where it starts when the first one
         must go through the tables."""
         streams = self._streams
-        newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
-        limit, live, layout, role = self._plain, streams.live, streams.member.layout, streams.member.responder
-        unpack, header_size, own, least, id_first = layout.parsing
-        last_id, (bare, with_metadata), unpack_marked = layout.last_id, self._words[2], layout.marked.unpack_from
+        newest, most, parity, limit = streams.newest, streams.startable(), streams.peer_parity, self._plain
+        live, unpack, header_size, own, least, id_first, _, _, _, _ = self._parsing
+        role, last_id, bare, with_metadata, unpack_marked = self._asking
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
@@ -319,7 +320,7 @@ class Inbound:
             if word == bare:
                 payload = Payload(block[start:stop])
                 size += stop - start
-            elif word == with_metadata and stop - start >= layout.metadata_size:
+            elif word == with_metadata and stop - start >= (layout := streams.member.layout).metadata_size:
                 _, _, _, _, more, counted = unpack_marked(block, position)
                 data = start + layout.metadata_size
                 middle = data - layout.metadata_counts + (more << 16 | counted)
@@ -330,8 +331,7 @@ class Inbound:
             else:
                 break
             newest = id
-            stream = live[id] = Stream(id, "request", role)
-            stream.state = _IN_DONE
+            live[id] = Stream(id, "request", role, state=_IN_DONE)
             ids.append(id)
             payloads.append(payload)
             position = stop
@@ -382,8 +382,3 @@ class Inbound:
             return end - position + 1 if layout.id_first else layout.typed
         refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
         raise Violation(reason, rule="first_frame_bytes", code=refusal)
-
-    @property
-    def _limit(self) -> int:
-        limits = self._streams.limits
-        return limits.first_frame_bytes if self.first else limits.frame_bytes

@@ -182,17 +182,13 @@ class Member:
     verbs: dict[Any, Opening] = field(init=False)
     "The requests, by frame class."
     words: _Words = field(init=False)
-    """The words of the frames that may take a short path: items, answers, requests without and with metadata, items
-    with metadata, items that complete."""
+    "The words of the frames that may take a short path: answers, and requests without and with metadata."
 
     def __post_init__(self) -> None:
         layout = self.layout
         self.verbs = {opening.frame: opening for opening in self.openings.values()}
-        items = tuple({self.requester.takes, self.responder.takes})
-        marked = tuple(word | layout.metadata for word in items)
-        ends = tuple(word | layout.complete for word in items) if self.plain_ends else ()
-        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata), marked, ends)
+        self.words = (layout.answers, (layout.request, layout.request | layout.metadata))
 
 
 _Table = Table[ConnectionState, ConnectionInput, ConnectionAction]
-_Words = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, ...]]
+_Words = tuple[tuple[int, ...], tuple[int, int]]

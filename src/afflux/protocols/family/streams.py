@@ -224,11 +224,6 @@ class Streams:
 
     # -- the whole connection ---------------------------------------------------------------------------------
 
-    def held(self) -> int:
-        """Bytes received that are delivered and not consumed, or incomplete."""
-        held = self.reassembly.size + self.delivered
-        return held + self.objects * self.limits.object_overhead_bytes if self.objects else held
-
     def fail_all(self, error: Error) -> None:
         """Fail each live stream once: the connection has ended."""
         for id in list(self.live):
