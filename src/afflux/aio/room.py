@@ -33,6 +33,7 @@ class Room:
 
     __slots__ = (
         "_at_once",
+        "_crowded",
         "_output",
         "_state",
         "_writable",
@@ -71,6 +72,8 @@ class Room:
         "Handlers wait for room before they begin."
         self.turn = 0
         "Counts the turns in which something was queued."
+        self._crowded = False
+        "The scheduler shares the connection with producers that wait."
         self._writable: Waiters | tuple[()] = ()
         "Requests that wait for room, in order."
 
@@ -107,7 +110,8 @@ class Room:
                 sender.flush()
         self.turn += 1
         self.promised = 0
-        if state.scheduler is not None:
+        if state.scheduler is not None and (self.waiting_for_room or self._crowded):
+            self._crowded = bool(self.waiting_for_room)
             state.scheduler.crowd(len(self.waiting_for_room))
 
     def on_writable(self, unsent: int) -> bool:

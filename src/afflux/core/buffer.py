@@ -48,7 +48,7 @@ class ReceiveBuffer:
         """
         held = self.held
         if not held and not self._need:
-            return data if isinstance(data, bytes) else bytes(data)
+            return data if type(data) is bytes else bytes(data)
         if len(held) + len(data) >= self._need:
             self._need = 0
             self.held = bytearray()

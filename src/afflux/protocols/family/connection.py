@@ -208,7 +208,8 @@ class Connection:
     @property
     def queued(self) -> int:
         """Bytes waiting for ``outgoing``."""
-        return self.outbound.waiting
+        size, repeat = self.scheduler.size, self.outbound.repeat
+        return size + sum(map(len, repeat)) if repeat else size
 
     @property
     def held_bytes(self) -> int:

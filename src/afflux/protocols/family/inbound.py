@@ -59,7 +59,6 @@ class Inbound:
     """The bytes that were received and not processed yet."""
 
     __slots__ = (
-        "_asking",
         "_counted",
         "_limit",
         "_parsing",
@@ -80,12 +79,8 @@ class Inbound:
         self._streams = streams
         self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
         "Bytes of an incomplete frame."
-        layout, words = streams.member.layout, streams.member.words
-        self._parsing = (streams.live, *layout.parsing, *words, layout.metadata, layout.complete)
-        "The values that each pass reads, as one tuple."
-        self._asking = (streams.member.responder, layout.last_id, *words[1], layout.marked.unpack_from)
-        "Further values that are read for requests."
-        self._plain = min(limits.frame_bytes, limits.payload_bytes + layout.least)
+        self._parsing = streams.member.parsing
+        self._plain = min(limits.frame_bytes, limits.payload_bytes + streams.member.layout.least)
         "The longest frame of the short paths: its payload cannot exceed ``payload_bytes``."
         self.first = first
         "The first frame of an unknown peer has not arrived: its limit is lower (HS-12)."
@@ -150,8 +145,8 @@ class Inbound:
         """
         position, end = 0, len(block)
         self._counted = 0
-        live, unpack, header_size, own, least, id_first, answers, requests, metadata, complete = self._parsing
-        limit, plain = self._limit, self._plain
+        unpack, header_size, own, least, id_first, answers, requests, metadata, complete = self._parsing
+        live, limit, plain = self._streams.live, self._limit, self._plain
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -278,7 +273,8 @@ class Inbound:
         ids: list[int] = []
         payloads: list[Payload] = []
         streams, limit, start = self._streams, self._plain, position
-        live, unpack, header_size, own, least, id_first, answers, _, _, _ = self._parsing
+        live = streams.live
+        unpack, header_size, own, least, id_first, answers, _, _, _ = self._parsing
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -303,12 +299,13 @@ class Inbound:
         must go through the tables."""
         streams = self._streams
         newest, most, parity, limit = streams.newest, streams.startable(), streams.peer_parity, self._plain
-        live, unpack, header_size, own, least, id_first, _, _, _, _ = self._parsing
-        role, last_id, bare, with_metadata, unpack_marked = self._asking
+        live, layout = streams.live, streams.member.layout
+        unpack, header_size, own, least, id_first = layout.parsing
+        role, last_id, bare, with_metadata, unpack_marked = streams.member.asking
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
-        while end - position >= header_size and len(ids) < most:
+        while end - position >= header_size and most > 0:
             high, low, id, word = unpack(block, position)
             if not id_first:
                 id, word = word, id
@@ -320,7 +317,7 @@ class Inbound:
             if word == bare:
                 payload = Payload(block[start:stop])
                 size += stop - start
-            elif word == with_metadata and stop - start >= (layout := streams.member.layout).metadata_size:
+            elif word == with_metadata and stop - start >= layout.metadata_size:
                 _, _, _, _, more, counted = unpack_marked(block, position)
                 data = start + layout.metadata_size
                 middle = data - layout.metadata_counts + (more << 16 | counted)
@@ -331,7 +328,9 @@ class Inbound:
             else:
                 break
             newest = id
-            live[id] = Stream(id, "request", role, state=_IN_DONE)
+            most -= 1
+            stream = live[id] = Stream(id, "request", role)
+            stream.state = _IN_DONE
             ids.append(id)
             payloads.append(payload)
             position = stop

@@ -12,7 +12,6 @@ from afflux.protocols.family.states import StreamState
 __all__ = ["Stream"]
 
 _ONE, _NONE = Credit(1), Credit()
-_OF_REQUESTER, _OF_RESPONDER = (_ONE, _NONE), (_NONE, _ONE)
 "The credit of every request: its only item ends it, so nothing is counted and the objects are shared."
 
 _IDLE, _RECEIVING = StreamState.IDLE, (StreamState.OPEN, StreamState.OUT_DONE)
@@ -39,36 +38,23 @@ class Stream:
         "verb",
     )
 
-    def __init__(
-        self,
-        id: int,
-        verb: Verb,
-        role: Role,
-        to_receive: int = 0,
-        to_send: int = 0,
-        state: StreamState = _IDLE,
-        answering: bool = False,
-    ) -> None:
+    def __init__(self, id: int, verb: Verb, role: Role, to_receive: int = 0, to_send: int = 0) -> None:
         self.id = id
         self.verb: Verb = verb
         self.role = role
         self.requester = requester = role.requester
-        self.state = state
-        if verb == "request":
-            credits = _OF_REQUESTER if requester else _OF_RESPONDER
-        else:
-            credits = Credit(to_receive), Credit(to_send)
-        self.to_receive: Credit
+        self.state = _IDLE
+        request = verb == "request"
+        self.to_receive = Credit(to_receive) if not request else _ONE if requester else _NONE
         "The credit of the peer, in items."
-        self.to_send: Credit
+        self.to_send = Credit(to_send) if not request else _NONE if requester else _ONE
         """The credit of this side, in items; 0 before the peer's first grant (R-25). The request of a channel counts as
         one item, any other request does not count."""
-        self.to_receive, self.to_send = credits
         self.columnar = False
         self.hot = 0
         """The word of plain items that may take the short path: the stream receives, no item is being reassembled, and
         the peer has credit for one more. 0: no item may."""
-        self.answering = answering
+        self.answering = False
         "The answer may take the short path: this side sent the request, and no fragment has arrived."
         self.late = 0
         "Frames that may be in flight since this side canceled; they are free."

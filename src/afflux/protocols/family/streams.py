@@ -130,12 +130,13 @@ class Streams:
 
     def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
         """Count and report whole REQUEST_RESPONSE frames that bypassed the tables (the step IDLE/APP_OPEN_LAST)."""
+        count = len(ids)
         self.newest = ids[-1]
         self.handlers.update(ids)
-        self.opened += len(ids)
+        self.opened += count
         self.delivered += size
-        self.objects += len(ids)
-        if len(ids) == 1:
+        self.objects += count
+        if count == 1:
             self.current.events.append(Opened(ids[0], "request", payloads[0], 1, False))
         else:
             self.current.events.append(Requests(ids, payloads, size))
