@@ -124,8 +124,7 @@ class Output:
                 return
             self.written += len(data)
             transport.write(data)
-            if not engine.queued:
-                paced = scheduler is not None and scheduler.should_yield()
+            if not engine.queued and (state.scheduler is None or state.scheduler.idle):
                 break
         if driver.saving is not None:
             driver.saving.save_changes()
