@@ -124,7 +124,8 @@ class Output:
                 return
             self.written += len(data)
             transport.write(data)
-            if not engine.queued and (state.scheduler is None or state.scheduler.idle):
+            if not engine.queued:
+                paced = scheduler is not None and scheduler.should_yield()
                 break
         if driver.saving is not None:
             driver.saving.save_changes()

@@ -275,10 +275,6 @@ class Scheduler(Protocol):
     def crowd(self, waiting: int) -> None:
         """Report, before a turn's writing, that ``waiting`` streams have more to send and wait for room."""
 
-    @property
-    def idle(self) -> bool:
-        """True while no stream has queued data, or has sent more than its share."""
-
     def should_yield(self) -> bool:
         """True while all queued streams are over their quota and others are busy. A driver may then leave the queue
         until something new is queued or ``pace`` was called; it may also continue writing."""

@@ -235,11 +235,6 @@ class Scheduler:
 
     # -- yielding -------------------------------------------------------------------------------------------
 
-    @property
-    def idle(self) -> bool:
-        """Whether no stream has queued data or a deficit."""
-        return not self.queues
-
     def should_yield(self) -> bool:
         """Whether ``take`` should wait for ``pace``, or until other streams have sent: all streams with queued data
         have used their quantum, and active streams have an empty queue at the moment."""
