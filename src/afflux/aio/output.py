@@ -124,9 +124,6 @@ class Output:
                 return
             self.written += len(data)
             transport.write(data)
-            if not engine.queued:
-                paced = scheduler is not None and scheduler.should_yield()
-                break
         if driver.saving is not None:
             driver.saving.save_changes()
         if state.over and not engine.queued and not self.blocked:
