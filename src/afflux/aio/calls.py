@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from operator import itemgetter
 from typing import Any
 
 from afflux.aio.leases import LeaseQueue
@@ -25,6 +26,8 @@ Call = list[Any]
 """A request of this turn: its payload, which its stream id replaces, and the future of its answer.
 
 A list, because it is the cheapest object with two places: a class with slots costs 0.15 µs more for each request."""
+
+_PAYLOAD = itemgetter(0)
 
 
 class Calls:
@@ -92,14 +95,15 @@ class Calls:
         """Open the requests of this turn."""
         calls, self.queued = [call for call in self.queued if not call[1].cancelled()], []
         try:
-            ids = self._state.engine.ask([call[0] for call in calls])
+            ids = self._state.engine.ask(list(map(_PAYLOAD, calls)))
         except Error as error:
             for call in calls:
                 if not call[1].done():
                     call[1].set_exception(error.again())
             return
         replies = self.replies
-        for call, id in zip(calls, ids, strict=False):
+        for place, id in enumerate(ids):
+            call = calls[place]
             call[0] = id
             replies[id] = call[1]
         if len(ids) < len(calls):

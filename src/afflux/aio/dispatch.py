@@ -1,7 +1,7 @@
 """Dispatch the events of one connection to the callers and handlers waiting for them.
 
-``HANDLERS`` has a function for each kind of event. The two most frequent kinds, answers and items, are handled by
-``Driver.dispatch`` itself.
+``HANDLERS`` has a function for each kind of event. The most frequent kinds, answers, items and new streams, are handled
+by ``Driver.dispatch`` itself.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ def _ignored(driver: Driver, event: events.Ignored) -> None:
 
 HANDLERS: Final[dict[type, Callable[[Driver, Any], None]]] = {
     events.Established: _established,
-    events.Opened: lambda driver, event: driver.owner.opened(event),
     events.Requests: lambda driver, event: driver.owner.requested(event),
     events.Block: lambda driver, event: driver.streams.block(event),
     events.Completed: _completed,

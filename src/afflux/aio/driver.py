@@ -30,7 +30,7 @@ from afflux.aio.streams import Streams
 from afflux.aio.tasks import Tasks
 from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
-from afflux.core.events import Answers, Event, Items, Verb
+from afflux.core.events import Answers, Event, Items, Opened, Verb
 from afflux.core.payload import PayloadLike, payload_of
 from afflux.transports.address import Address
 from afflux.transports.reading import Deaf
@@ -188,24 +188,26 @@ class Driver:
             self.state.watch.seen(events)
         replies, active = calls.replies, self.flushes_each_pass
         for event in events:
-            if type(event) is Items and event.stream not in replies:
-                self.streams.items(event)
-                continue
-            active = True
-            if type(event) is Answers:
-                for stream, payload in zip(event.streams, event.payloads, strict=True):
-                    future = replies.pop(stream)
-                    if not future.done():
-                        future.set_result(payload)
-                input.consumed_bytes += event.size
-            elif type(event) is Items:
+            if type(event) is Items:
+                if event.stream not in replies:
+                    self.streams.items(event)
+                    continue
                 future = replies.pop(event.stream)
                 payload = event.payloads[0]
                 input.consumed_bytes += len(payload.data) if payload.metadata is None else len(payload)
                 if not future.done():
                     future.set_result(payload)
+            elif type(event) is Answers:
+                for stream, payload in zip(event.streams, event.payloads, strict=True):
+                    future = replies.pop(stream)
+                    if not future.done():
+                        future.set_result(payload)
+                input.consumed_bytes += event.size
+            elif type(event) is Opened:
+                self.owner.opened(event)
             else:
                 HANDLERS[type(event)](self, event)
+            active = True
         if self.requested:
             self.requested = False
             self.owner.begin()

@@ -90,18 +90,18 @@ class Input:
 
     def take(self, data: bytes | memoryview) -> None:
         """Run one pass. The size of the next one follows from the time that this one takes (FR-28)."""
-        state = self._state
-        self.taken += len(data)
+        state, size = self._state, len(data)
+        self.taken += size
         start = state.now()
         if state.watch is not None:
             state.watch.received(data)
         state.driver.dispatch(state.engine.receive(data, start))
         took = state.now() - start
         if took > self._loop_s:
-            self.piece = max(_SMALLEST_PIECE, min(self.piece, len(data)) // 2)
-        elif self.piece < _LARGEST_PIECE and len(data) >= self.piece and took * 4 < self._loop_s:
+            self.piece = max(_SMALLEST_PIECE, min(self.piece, size) // 2)
+        elif size >= self.piece and self.piece < _LARGEST_PIECE and took * 4 < self._loop_s:
             self.piece *= 2
-        if len(data) >= _LARGE:
+        if size >= _LARGE:
             self._leave_turn()
 
     def discard(self, size: int) -> None:
@@ -131,10 +131,12 @@ class Input:
     def check(self) -> None:
         """Start or pause reading."""
         state = self._state
+        wants = state.engine.wants_read and not self.on_hold and self._pause is None
+        if wants and self.reading and not self.held:
+            return
         transport = state.transport
         if transport is None or state.over or transport.is_closing():
             return
-        wants = state.engine.wants_read and not self.on_hold and self._pause is None
         if wants and self.held and not self._piece_queued:
             self._queue_piece()
         if wants and not self.held and not self._piece_queued:

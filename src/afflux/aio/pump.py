@@ -31,7 +31,7 @@ class Pump(Receiver):
     __slots__ = ("_expects", "_linger", "_view", "answers", "input", "memory", "output", "state")
 
     def __init__(self, state: State, expects: Address | None) -> None:
-        self._view = None
+        self._view: memoryview | None = None
         self.state = state
         self.input = Input(state)
         self.memory = MemoryUse(state, self.input)
@@ -71,9 +71,12 @@ class Pump(Receiver):
         input = self.input
         if self.state.over:
             input.discard(nbytes)
-        elif self._expects is None and not input.held and nbytes <= input.piece:
-            with self.buffer(nbytes)[:nbytes] as view:
+        elif self._view is not None and self._expects is None and not input.held and nbytes <= input.piece:
+            view = self._view[:nbytes]
+            try:
                 input.take(view)
+            finally:
+                view.release()
         else:
             super().buffer_updated(nbytes)
 

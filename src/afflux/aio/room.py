@@ -73,7 +73,7 @@ class Room:
         self.turn = 0
         "Counts the turns in which something was queued."
         self._crowded = False
-        "The scheduler knows of waiting producers."
+        "The scheduler shares the connection with producers that wait."
         self._writable: Waiters | tuple[()] = ()
         "Requests that wait for room, in order."
 
@@ -110,7 +110,7 @@ class Room:
                 sender.flush()
         self.turn += 1
         self.promised = 0
-        if (self.waiting_for_room or self._crowded) and state.scheduler is not None:
+        if state.scheduler is not None and (self.waiting_for_room or self._crowded):
             self._crowded = bool(self.waiting_for_room)
             state.scheduler.crowd(len(self.waiting_for_room))
 

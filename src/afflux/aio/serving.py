@@ -102,7 +102,7 @@ class Serving(Owner):
             self._refuse_verb(event)
             return
         if verb == "request":
-            self.requests.add(((verb, event.stream, event.payload),))
+            self.requests.queue.extend(((verb, event.stream, event.payload),))
         elif verb == "fire":
             self.requests.add_fire(event.stream, event.payload)
         else:
@@ -112,7 +112,7 @@ class Serving(Owner):
     def requested(self, event: RequestsEvent) -> None:
         """The peer sent several requests together."""
         if "request" in self.slots.verbs:
-            self.requests.add(zip(repeat("request"), event.streams, event.payloads, strict=False))
+            self.requests.queue.extend(zip(repeat("request"), event.streams, event.payloads, strict=False))
             self.slots.driver.requested = True
         else:
             super().requested(event)

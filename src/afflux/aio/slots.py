@@ -203,7 +203,7 @@ class WaitingQueue:
         self._timer: asyncio.TimerHandle | None = None
 
     def extend(self, more: Iterable[Waiting]) -> None:
-        """Add requests."""
+        """Add requests. Handlers begin after the pass: a request that the same pass cancels costs nothing."""
         if not isinstance(self.items, deque):
             self.items = deque()
         self.items.extend(more)

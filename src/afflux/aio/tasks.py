@@ -51,4 +51,5 @@ class Tasks:
             driver.owner.task_ended(max(stream, ~stream), task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._state.log_failure(TASK_FAILED, error)
-        driver.check_finished()
+        if self._state.lost:
+            driver.check_finished()

@@ -47,10 +47,10 @@ class ReceiveBuffer:
             Violation: fewer bytes than needed, and more than ``limit`` are buffered (rule ``connection_bytes``).
         """
         held = self.held
+        if not held and not self._need:
+            return data if type(data) is bytes else bytes(data)
         if len(held) + len(data) >= self._need:
             self._need = 0
-            if not held:
-                return data if isinstance(data, bytes) else bytes(data)
             self.held = bytearray()
             return b"".join((held, data))
         held += data

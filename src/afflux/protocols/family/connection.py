@@ -208,12 +208,16 @@ class Connection:
     @property
     def queued(self) -> int:
         """Bytes waiting for ``outgoing``."""
-        return self.outbound.waiting
+        size, repeat = self.scheduler.size, self.outbound.repeat
+        return size + sum(map(len, repeat)) if repeat else size
 
     @property
     def held_bytes(self) -> int:
         """Bytes of received and sent data in memory."""
-        held = self.scheduler.size + len(self.inbound.buffer.held) + self.stream_table.held()
+        streams = self.stream_table
+        held = self.scheduler.size + len(self.inbound.buffer.held) + streams.reassembly.size + streams.delivered
+        if streams.objects:
+            held += streams.objects * self.limits.object_overhead_bytes
         return held if self.resuming is None else held + self.resuming.size
 
     @property
@@ -223,18 +227,18 @@ class Connection:
         ``room`` ends at the high-water mark, and one payload may exceed it; reading ends a payload later. So a peer
         that obeys its room always reads, and two ends full of large payloads do not wait for each other forever.
         """
-        limits = self.limits
+        limits, streams, scheduler = self.limits, self.stream_table, self.scheduler
         if self.inbound.held and self.inbound.pending >= limits.first_frame_bytes:
             return False
-        streams = self.stream_table
         if len(streams.handlers) > streams.work.many:
             return False
-        delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
-        if delivered and delivered + streams.reassembly.size > limits.connection_bytes:
-            return False
-        return (
-            self.scheduler.size <= self._most_queued
-            and self.scheduler.frames < limits.outbound_high_frames + limits.control_replies
+        if streams.delivered or streams.objects:
+            delivered = streams.delivered + streams.objects * limits.object_overhead_bytes
+            if delivered + streams.reassembly.size > limits.connection_bytes:
+                return False
+        return not scheduler.frames or (
+            scheduler.size <= self._most_queued
+            and scheduler.frames < limits.outbound_high_frames + limits.control_replies
             and self.liveness.echoes < limits.keepalive_echoes
         )
 

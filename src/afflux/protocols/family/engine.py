@@ -31,6 +31,7 @@ _ASKING = (_S.OPEN, _S.SETUP_SENT, _S.SUSPENDED, _S.RESUME_SENT, _S.AWAIT_OK)
 # Enum members are slow to look up: those of the short paths are looked up once.
 _APP_ITEM, _APP_COMPLETE = StreamInput.APP_ITEM, StreamInput.APP_COMPLETE
 _SEND, _SEND_COMPLETE_BOTH = StreamAction.SEND, StreamAction.SEND_COMPLETE_BOTH
+_S_OPEN = ConnectionState.OPEN
 _OPEN, _OUT_DONE, _IN_DONE, _CLOSED = StreamState.OPEN, StreamState.OUT_DONE, StreamState.IN_DONE, StreamState.CLOSED
 
 
@@ -123,13 +124,16 @@ class Engine(Connection):
 
     def ask(self, payloads: Sequence[Payload]) -> list[int]:
         """Open a request for each payload while there are ids, without leases."""
-        self._check_asking()
+        if self.state is not _S_OPEN or self.farewell is not None or self.peer_draining:
+            self._check_asking()
         streams = self.stream_table
         opening, role, live = self.member.openings["request"], self.member.requester, streams.live
         if not opening.cut:
             for payload in payloads:
                 self._check_size(payload)
-        ids = streams.ids.allocate_some(len(payloads), live)
+        asked = len(payloads)
+        ids = streams.ids.allocate_some(asked, live)
+        count = len(ids)
         for id in ids:
             stream = live[id] = Stream(id, "request", role)
             stream.state = _OUT_DONE
@@ -137,8 +141,8 @@ class Engine(Connection):
         if streams.ids.wrapped:
             for id in ids:
                 streams.late.forget(id)
-        self.outbound.requests(ids, opening, payloads if len(ids) == len(payloads) else payloads[: len(ids)])
-        streams.opened += len(ids)
+        self.outbound.batch(ids, opening.word, payloads if count == asked else payloads[:count], opening)
+        streams.opened += count
         if self.resuming is not None:
             self.resuming.weigh_away(self)
         return ids
@@ -150,18 +154,21 @@ class Engine(Connection):
         table.handlers.difference_update(streams)
         if table.work.begun:
             table.work.begun.difference_update(streams)
-        sent: list[Payload] = []
-        to: list[int] = []
-        for id, payload in zip(streams, payloads, strict=True):
+        over: set[int] = set()
+        for place, id in enumerate(streams):
             stream = live.get(id)
             if stream is not None and stream.state is _IN_DONE and stream.verb == "request":
                 stream.state = _CLOSED
                 del live[id]
-                to.append(id)
-                sent.append(payload)
-        self.outbound.answers(to, sent)
-        table.items_sent += len(to)
-        table.late.answered(len(to))
+            else:
+                over.add(place)
+        if over:
+            streams = [id for place, id in enumerate(streams) if place not in over]
+            payloads = [payload for place, payload in enumerate(payloads) if place not in over]
+        self.outbound.batch(streams, self.member.layout.answers[0], payloads, None)
+        count = len(streams)
+        table.items_sent += count
+        table.late.answered(count)
         if self.resuming is not None:
             self.resuming.weigh_away(self)
 
@@ -251,8 +258,9 @@ class Engine(Connection):
     def consumed(self, size: int, items: int = 0) -> None:
         """Note that the application consumed payloads of ``size`` bytes in all."""
         streams = self.stream_table
-        streams.delivered = max(0, streams.delivered - size)
-        streams.objects = max(0, streams.objects - items)
+        size, items = streams.delivered - size, streams.objects - items
+        streams.delivered = size if size > 0 else 0
+        streams.objects = items if items > 0 else 0
 
     def unsent(self, stream: int) -> bool:
         """Return False: the engine does not record which streams were handed to the transport."""

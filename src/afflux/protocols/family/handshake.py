@@ -89,7 +89,7 @@ def judge_setup(connection: Connection, setup: Any) -> None:
     connection.liveness.lifetime = connection.member.quirks.lifetime(setup, connection.limits, client=False)
     agree(connection, setup)
     decide = connection.handshake.decide
-    connection.inbound.first = False
+    connection.inbound.admit()
     connection.inbound.held = decide
     connection.current.events.append(Established(setup))
     if not decide:

@@ -60,9 +60,10 @@ class Inbound:
 
     __slots__ = (
         "_counted",
+        "_limit",
+        "_parsing",
         "_plain",
         "_streams",
-        "_words",
         "buffer",
         "established",
         "first",
@@ -78,12 +79,13 @@ class Inbound:
         self._streams = streams
         self.buffer = ReceiveBuffer(limits.connection_bytes + limits.frame_bytes)
         "Bytes of an incomplete frame."
-        self._words = streams.member.words
-        least = streams.member.layout.least
-        self._plain = min(limits.frame_bytes, limits.payload_bytes + least)
+        self._parsing = streams.member.parsing
+        self._plain = min(limits.frame_bytes, limits.payload_bytes + streams.member.layout.least)
         "The longest frame of the short paths: its payload cannot exceed ``payload_bytes``."
         self.first = first
         "The first frame of an unknown peer has not arrived: its limit is lower (HS-12)."
+        self._limit = limits.first_frame_bytes if first else limits.frame_bytes
+        "The highest length of a frame."
         self.established = False
         "The connection may be used: the short paths are enabled."
         self.held = False
@@ -113,6 +115,11 @@ class Inbound:
         if block is not None:
             self.parse(block, treat)
 
+    def admit(self) -> None:
+        """The first frame was accepted: the next ones may be as long as any."""
+        self.first = False
+        self._limit = self._streams.limits.frame_bytes
+
     def resume(self, treat: Treat) -> None:
         """Process the buffered input, after the application's decision."""
         self.held = False
@@ -138,11 +145,8 @@ class Inbound:
         """
         position, end = 0, len(block)
         self._counted = 0
-        layout, live = self._streams.member.layout, self._streams.live
-        unpack, header_size, own, least, id_first = layout.parsing
-        items, answers, requests, marked, ends = self._words
-        metadata, complete, grant = layout.metadata, layout.complete, layout.grant
-        limit, plain, runs = self._limit, self._plain, self.runs
+        unpack, header_size, own, least, id_first, answers, requests, metadata, complete, grant = self._parsing
+        live, limit, plain = self._streams.live, self._limit, self._plain
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -154,37 +158,31 @@ class Inbound:
                 if stop == position:
                     break
             if self.established and length <= plain:
-                if word in items and (stream := live.get(id)) is not None and stream.hot == word:
-                    take = self._take_columns if stream.columnar else self._take_items
-                    position = take(stream, block, position, end)
-                    continue
-                if word in marked and (stream := live.get(id)) is not None and stream.hot == word ^ metadata:
-                    after = take_marked(self._streams, stream, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
-                if word in answers and (stream := live.get(id)) is not None and stream.answering:
-                    position = self._take_answers(block, position, end)
-                    continue
-                if word in ends and (stream := live.get(id)) is not None and stream.hot == word ^ complete:
-                    after = take_last(self._streams, stream, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
-                if word == grant and take_grant(self._streams, id, block, position + header_size, stop):
-                    position = stop
-                    continue
-                if word in requests and (after := self._take_requests(block, position, end)) > position:
+                after, stream = position, live.get(id)
+                if stream is None:
+                    if word in requests:
+                        after = self._take_requests(block, position, end)
+                elif word == grant:
+                    if take_grant(self._streams, stream, block, position + header_size, stop):
+                        after = stop
+                elif hot := stream.hot:
+                    if word == hot:
+                        take = self._take_columns if stream.columnar else self._take_items
+                        after = take(stream, block, position, end)
+                    elif word == hot ^ metadata:
+                        after = take_marked(self._streams, stream, block, position, end, plain)
+                    elif word == hot ^ complete:
+                        after = take_last(self._streams, stream, block, position, end, plain)
+                elif stream.answering and word in answers:
+                    after = self._take_answers(block, position, end)
+                if after == position and self.runs is not None:
+                    after = self.runs.take(self._streams, id, word, block, position, end, plain)
+                if after > position:
                     position = after
                     continue
-                if runs is not None:
-                    after = runs.take(self._streams, id, word, block, position, end, plain)
-                    if after > position:
-                        position = after
-                        continue
             if not id:
                 self._count(block, position)  # a KEEPALIVE reports the position before it
-            treat(block, position + layout.prefix, stop)
+            treat(block, position + self._streams.member.layout.prefix, stop)
             limit = self._limit
             position = stop
             if self.held or self.over:
@@ -278,8 +276,8 @@ class Inbound:
         ids: list[int] = []
         payloads: list[Payload] = []
         streams, limit, start = self._streams, self._plain, position
-        layout, live, answers = streams.member.layout, streams.live, self._words[1]
-        unpack, header_size, own, least, id_first = layout.parsing
+        live = streams.live
+        unpack, header_size, own, least, id_first, answers, _, _, _, _ = self._parsing
         while end - position >= header_size:
             high, low, id, word = unpack(block, position)
             if not id_first:
@@ -303,14 +301,14 @@ class Inbound:
         """Deliver a run of whole REQUEST_RESPONSE; return where it ends, which is where it starts when the first one
         must go through the tables."""
         streams = self._streams
-        newest, most, parity = streams.newest, streams.startable(), streams.peer_parity
-        limit, live, layout, role = self._plain, streams.live, streams.member.layout, streams.member.responder
+        newest, most, parity, limit = streams.newest, streams.startable(), streams.peer_parity, self._plain
+        live, layout = streams.live, streams.member.layout
         unpack, header_size, own, least, id_first = layout.parsing
-        last_id, (bare, with_metadata), unpack_marked = layout.last_id, self._words[2], layout.marked.unpack_from
+        role, last_id, bare, with_metadata, unpack_marked = streams.member.asking
         ids: list[int] = []
         payloads: list[Payload] = []
         size = 0
-        while end - position >= header_size and len(ids) < most:
+        while end - position >= header_size and most > 0:
             high, low, id, word = unpack(block, position)
             if not id_first:
                 id, word = word, id
@@ -333,6 +331,7 @@ class Inbound:
             else:
                 break
             newest = id
+            most -= 1
             stream = live[id] = Stream(id, "request", role)
             stream.state = _IN_DONE
             ids.append(id)
@@ -385,8 +384,3 @@ class Inbound:
             return end - position + 1 if layout.id_first else layout.typed
         refusal = member.first_codes.get(layout.type_of(block, position), code.INVALID_SETUP)
         raise Violation(reason, rule="first_frame_bytes", code=refusal)
-
-    @property
-    def _limit(self) -> int:
-        limits = self._streams.limits
-        return limits.first_frame_bytes if self.first else limits.frame_bytes

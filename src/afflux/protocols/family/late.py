@@ -112,7 +112,9 @@ class LateFrames:
 
     def answered(self, requests: int = 1) -> None:
         """Count answers of this side."""
-        self._answers = min(self._answers + requests, self._most_answers)
+        self._answers += requests
+        if self._answers > self._most_answers:
+            self._answers = self._most_answers
 
     def forget(self, id: int) -> None:
         """Delete the records of an id that is used again."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Liveness", "due", "echo", "hold", "on_push", "send_keepalive", "tick"]
 
 _S, _I = ConnectionState, ConnectionInput
+_OPEN = _S.OPEN
 _UNDECIDED = (_S.WAIT_FIRST, _S.DECIDING, _S.RESUMING)
 _STEP_OF_TIME = 1.0
 "A tick that comes this many seconds after the peer's lifetime is this side's own delay (TM-03)."
@@ -106,14 +107,15 @@ def hold(connection: Connection, now: float) -> None:
 
 def due(connection: Connection) -> float:
     """When tick is due, in a state other than CLOSED."""
-    limits, live = connection.limits, connection.liveness
-    if connection.state in _UNDECIDED:
+    limits, live, state = connection.limits, connection.liveness, connection.state
+    if state is not _OPEN and state in _UNDECIDED:
         return connection.handshake.born + limits.handshake_s
     resuming = connection.resuming
     if resuming is not None and resuming.away is not None:
         return resuming.due(connection)
-    silent, streams = live.heard + live.lifetime, connection.stream_table
-    first = silent if live.next_keepalive is None else min(silent, live.next_keepalive)
+    first, keepalive, streams = live.heard + live.lifetime, live.next_keepalive, connection.stream_table
+    if keepalive is not None and keepalive < first:
+        first = keepalive
     if connection.inbound.incomplete_since is not None:
         first = min(first, connection.inbound.incomplete_since + limits.frame_s)
     if streams.reassembly.partials and (oldest := streams.reassembly.oldest()):

@@ -181,18 +181,21 @@ class Member:
     "A completing frame with data is an item; False where a bare completion may have stray bytes."
     verbs: dict[Any, Opening] = field(init=False)
     "The requests, by frame class."
-    words: _Words = field(init=False)
-    """The words of the frames that may take a short path: items, answers, requests without and with metadata, items
-    with metadata, items that complete."""
+    parsing: _Parsing = field(init=False)
+    """The values that loops over frames read, as one tuple: those of the layout, the words of answers and of requests,
+    the flags metadata and complete, and the word of REQUEST_N."""
+    asking: _Asking = field(init=False)
+    """Further values for requests: the role of their streams, the highest stream id, the words without and with
+    metadata, and the function that reads a header with metadata."""
 
     def __post_init__(self) -> None:
         layout = self.layout
         self.verbs = {opening.frame: opening for opening in self.openings.values()}
-        items = tuple({self.requester.takes, self.responder.takes})
-        marked = tuple(word | layout.metadata for word in items)
-        ends = tuple(word | layout.complete for word in items) if self.plain_ends else ()
-        self.words = (items, layout.answers, (layout.request, layout.request | layout.metadata), marked, ends)
+        requests = (layout.request, layout.request | layout.metadata)
+        self.parsing = (*layout.parsing, layout.answers, requests, layout.metadata, layout.complete, layout.grant)
+        self.asking = (self.responder, layout.last_id, *requests, layout.marked.unpack_from)
 
 
 _Table = Table[ConnectionState, ConnectionInput, ConnectionAction]
-_Words = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, ...]]
+_Parsing = tuple[Callable[..., Any], int, int, int, bool, tuple[int, ...], tuple[int, int], int, int, int]
+_Asking = tuple[Role, int, int, int, Callable[..., Any]]

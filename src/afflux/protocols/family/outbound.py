@@ -55,7 +55,18 @@ class Retaining(Protocol):
 class Outbound:
     """The outbound queue of one connection."""
 
-    __slots__ = ("_batches", "_control", "_last", "_repeat", "layout", "mtu", "paused", "retained", "scheduler")
+    __slots__ = (
+        "_batches",
+        "_control",
+        "_last",
+        "_small",
+        "layout",
+        "mtu",
+        "paused",
+        "repeat",
+        "retained",
+        "scheduler",
+    )
 
     def __init__(self, layout: Layout, limits: Limits, mtu: int) -> None:
         self.layout = layout
@@ -63,6 +74,7 @@ class Outbound:
         "The queues of the streams. It counts the bytes and frames of stream 0 as well."
         self.mtu = mtu
         "Bytes a frame may have, including its length."
+        self._small = min(COPY_BELOW, mtu)
         self._control: list[bytes] = []
         self._last = b""
         self._batches = 0
@@ -70,7 +82,7 @@ class Outbound:
         "The store of sent stream frames; None without resumption."
         self.paused = False
         "Only stream 0 sends: the session has no transport, or has not been resumed."
-        self._repeat: deque[bytes] | tuple[()] = ()
+        self.repeat: deque[bytes] | tuple[()] = ()
         "Frames that are sent again; not included in any count."
 
     # -- input ------------------------------------------------------------------------------------------------
@@ -99,14 +111,6 @@ class Outbound:
     def request(self, stream: int, opening: Opening, extra: bytes, payload: Payload, complete: bool) -> None:
         """Queue a request, whole or split."""
         self._queue(stream, (opening.word, extra), opening.later or (opening.word, extra), payload, complete, opening)
-
-    def requests(self, streams: Sequence[int], opening: Opening, payloads: Sequence[Payload]) -> None:
-        """Queue a request without credit for each of several new streams: one chunk for a run of small ones."""
-        self._batch(streams, opening.word, payloads, opening)
-
-    def answers(self, streams: Sequence[int], payloads: Sequence[Payload]) -> None:
-        """Queue the answers to several requests, one each: one chunk for a run of small ones."""
-        self._batch(streams, self.layout.answers[0], payloads, None)
 
     def item(self, stream: int, role: Role, payload: Payload, complete: bool) -> None:
         """Queue one item."""
@@ -142,29 +146,32 @@ class Outbound:
         for chunk, count in frames:
             self.put(stream, chunk, count)
 
-    def _batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
-        """Queue one payload for each of several streams that have nothing queued."""
+    def batch(self, streams: Sequence[int], word: int, payloads: Sequence[Payload], opening: Opening | None) -> None:
+        """Queue one payload for each of several streams that have nothing queued: a request without credit, or without
+        ``opening`` an answer. A run of small ones is one chunk."""
         layout = self.layout
         if layout.prelude is not None and layout.prelude.batch(self, streams, word, payloads, opening):
             return
         chunks: list[bytes] = []
-        size = frames = 0
-        small = min(COPY_BELOW, self.mtu)
+        size = frames = marked_size = 0
+        small = self._small
         pack, own, header_size, id_first = layout.header.pack, layout.own, layout.size, layout.id_first
         marked = word | layout.metadata
-        for stream, payload in zip(streams, payloads, strict=True):
+        for place, stream in enumerate(streams):  # zip with strict= costs as much as a frame
+            payload = payloads[place]
             data = payload.data
             whole = header_size + len(data)
-            if payload.metadata is not None:
-                whole += layout.metadata_size + len(payload.metadata)
+            if (metadata := payload.metadata) is not None:
+                marked_size = len(metadata)
+                whole += layout.metadata_size + marked_size
             if whole > small:
                 self.chunk(chunks, frames)
                 chunks, size, frames = [], 0, 0
                 self.alone(stream, word, payload, opening)
                 continue
-            if (metadata := payload.metadata) is not None:
+            if metadata is not None:
                 first, second = (stream, marked) if id_first else (marked, stream)
-                counted = layout.metadata_counts + len(metadata)
+                counted = layout.metadata_counts + marked_size
                 chunks += (layout.marked.pack(0, whole - own, first, second, 0, counted), metadata, data)
             elif id_first:
                 chunks += (pack(0, whole - own, stream, word), data)
@@ -181,7 +188,9 @@ class Outbound:
         """Queue frames of different streams as one chunk."""
         if frames:
             self._batches -= 1
-            self.put(self._batches, b"".join(chunks), frames)
+            data = b"".join(chunks)
+            size = len(data)
+            self.scheduler.queue(self._batches, data if frames == 1 else Whole((data,), frames, size), size, frames)
 
     def alone(self, stream: int, word: int, payload: Payload, opening: Opening | None) -> None:
         """Queue one payload of a batch, whole or split: a request, or without ``opening`` an answer."""
@@ -221,28 +230,22 @@ class Outbound:
     def clear(self) -> None:
         """Drop all queued data of all streams; frames of stream 0 stay."""
         self.scheduler.forget()
-        self._repeat = ()
+        self.repeat = ()
         self._last = b""
         self.scheduler.size = sum(map(len, self._control))
         self.scheduler.frames = len(self._control)
 
-    @property
-    def waiting(self) -> int:
-        """Bytes that ``take`` will return, now or later: ``size``, and the frames to be repeated."""
-        size = self.scheduler.size
-        return size + sum(map(len, self._repeat)) if self._repeat else size
-
     def suspend(self) -> None:
         """Drop the queued frames of stream 0: the transport is gone."""
         self.paused = True
-        self._repeat = ()
+        self.repeat = ()
         self._take_control()
         self._drop_last()
 
     def resume(self) -> None:
         """Repeat all retained frames, in order, on the new transport (R-50)."""
         self.paused = False
-        self._repeat = deque(() if self.retained is None else self.retained.blocks())
+        self.repeat = deque(() if self.retained is None else self.retained.blocks())
 
     def state(self) -> dict[str, Any]:
         """The state that ``restore`` reads: all queued data of streams, in the scheduler's order. Deficits, and frames
@@ -266,18 +269,19 @@ class Outbound:
     def take(self, limit: int) -> bytes:
         """Return bytes to write now, at most about ``limit``: whole frames, at least one if any are queued."""
         scheduler = self.scheduler
-        if not scheduler.frames and not self._repeat:
+        if not scheduler.frames and not self.repeat:
             if scheduler.queues:
                 scheduler.forget()  # only deficits are left, and no other stream has sent for a turn of the loop
             return b""
-        if self.paused or self._repeat:
-            return self._take_control() + (self._repeat.popleft() if self._repeat and not self.paused else b"")
+        if self.paused or self.repeat:
+            return self._take_control() + (self.repeat.popleft() if self.repeat and not self.paused else b"")
         if self.retained is not None:
             return self._take_retained(limit, self.retained)
         chunks: list[bytes | memoryview] = []
         if scheduler.size <= limit and scheduler.plain:
-            chunks.extend(self._control)
-            self._control.clear()
+            if self._control:
+                chunks.extend(self._control)
+                self._control.clear()
             scheduler.take_all(chunks)
             if self._last:
                 chunks.append(self._last)

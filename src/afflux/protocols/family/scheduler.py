@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 from afflux.core.limits import Limits
 from afflux.protocols.family.fragments import Fragments, Whole
@@ -226,7 +225,10 @@ class Scheduler:
         limits = self.limits
         if self.frames >= limits.outbound_high_frames:
             return 0
-        return max(0, limits.outbound_high_bytes - self.size + min(self.large, limits.payload_bytes) - unsent)
+        room = limits.outbound_high_bytes - self.size - unsent
+        if self.large:
+            room += min(self.large, limits.payload_bytes)
+        return room if room > 0 else 0
 
     def crowd(self, waiting: int) -> None:
         """Set the number of streams that would send now if there was room: a stream whose payload is being split does
@@ -270,11 +272,14 @@ class Scheduler:
     def take_all(self, chunks: list[bytes | memoryview]) -> None:
         """Move all queued frames of streams; those of stream 0 leave with them."""
         for queue in self.queues.values():
+            if type(queue) is bytes:
+                chunks.append(queue)
+                continue
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
-                else:  # no payload is split
-                    chunks.extend(cast("Whole", entry).chunks)
+                elif isinstance(entry, Whole):  # no payload is split
+                    chunks.extend(entry.chunks)
         # As ``forget``: while ``plain`` is true, what it clears in addition is empty.
         if self._awaited:
             self._caught_up.extend(self._awaited)

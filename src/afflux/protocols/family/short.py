@@ -64,10 +64,9 @@ def take_last(streams: Streams, stream: Stream, block: bytes, position: int, end
     return stop
 
 
-def take_grant(streams: Streams, id: int, block: bytes, start: int, stop: int) -> bool:
+def take_grant(streams: Streams, stream: Stream, block: bytes, start: int, stop: int) -> bool:
     """Apply a REQUEST_N frame with the body ``block[start:stop]``; return False if it must go through the tables."""
-    stream = streams.live.get(id)
-    if stream is None or stop - start != _CREDIT_SIZE or streams.credit_frames >= streams.most_credit_frames:
+    if stop - start != _CREDIT_SIZE or streams.credit_frames >= streams.most_credit_frames:
         return False
     n = int.from_bytes(block[start:stop], "big")
     if not 0 < n <= _MOST or stream.verb == "request":
@@ -76,5 +75,5 @@ def take_grant(streams: Streams, id: int, block: bytes, start: int, stop: int) -
         return False
     streams.credit_frames += 1
     stream.to_send.add(n)
-    streams.current.events.append(Granted(id, n))
+    streams.current.events.append(Granted(stream.id, n))
     return True

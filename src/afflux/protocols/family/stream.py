@@ -42,11 +42,12 @@ class Stream:
         self.id = id
         self.verb: Verb = verb
         self.role = role
-        self.requester = role.requester
+        self.requester = requester = role.requester
         self.state = _IDLE
-        self.to_receive = Credit(to_receive) if verb != "request" else _ONE if role.requester else _NONE
+        request = verb == "request"
+        self.to_receive = Credit(to_receive) if not request else _ONE if requester else _NONE
         "The credit of the peer, in items."
-        self.to_send = Credit(to_send) if verb != "request" else _NONE if role.requester else _ONE
+        self.to_send = Credit(to_send) if not request else _NONE if requester else _ONE
         """The credit of this side, in items; 0 before the peer's first grant (R-25). The request of a channel counts as
         one item, any other request does not count."""
         self.columnar = False
@@ -63,7 +64,7 @@ class Stream:
         "The peer has failed or canceled the whole stream, and can send nothing more."
         self.endless = False
         "A subscription: it does not complete."
-        self.first_paid = verb != "channel" or role.requester
+        self.first_paid = requester or verb != "channel"
         "The application's demand has been reduced by the first item of a channel (D-8)."
 
     def state_of(self) -> list[Any]:

@@ -135,12 +135,13 @@ class Streams:
 
     def asked(self, ids: list[int], payloads: list[Payload], size: int) -> None:
         """Count and report whole REQUEST_RESPONSE frames that bypassed the tables (the step IDLE/APP_OPEN_LAST)."""
+        count = len(ids)
         self.newest = ids[-1]
         self.handlers.update(ids)
-        self.opened += len(ids)
+        self.opened += count
         self.delivered += size
-        self.objects += len(ids)
-        if len(ids) == 1:
+        self.objects += count
+        if count == 1:
             self.current.events.append(Opened(ids[0], "request", payloads[0], 1, False))
         else:
             self.current.events.append(Requests(ids, payloads, size))
@@ -228,11 +229,6 @@ class Streams:
         return id
 
     # -- the whole connection ---------------------------------------------------------------------------------
-
-    def held(self) -> int:
-        """Bytes received that are delivered and not consumed, or incomplete."""
-        held = self.reassembly.size + self.delivered
-        return held + self.objects * self.limits.object_overhead_bytes if self.objects else held
 
     def fail_all(self, error: Error) -> None:
         """Fail each live stream once: the connection has ended."""

@@ -111,7 +111,7 @@ def restore(
         streams.delivered, streams.objects = unconsumed
     engine.outbound.restore(state["queue"], (NEXT, b""))
     engine.state = ConnectionState.SUSPENDED
-    engine.inbound.first = False
+    engine.inbound.admit()
     engine.inbound.close()
     engine.liveness.next_keepalive = None
     part_of(engine).away = now - away
