@@ -2,6 +2,8 @@
 
 The packets, and so the truth, are made here: when each was sent, what it holds, which are missing or repeated. Nothing
 of ``afflux.capture`` is asked for it; tshark, another reader, must agree about bytes and packets.
+
+Rule numbers are RSocket's.
 """
 
 from __future__ import annotations
