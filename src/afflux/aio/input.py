@@ -132,7 +132,7 @@ class Input:
         """Start or pause reading."""
         state = self._state
         wants = state.engine.wants_read and not self.on_hold and self._pause is None
-        if wants and self.reading and not self.held:
+        if wants and self.reading and not (self.held or self._piece_queued):
             return
         transport = state.transport
         if transport is None or state.over or transport.is_closing():
