@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from afflux.core.limits import Limits
 from afflux.protocols.family.fragments import Fragments, Whole
@@ -225,10 +226,7 @@ class Scheduler:
         limits = self.limits
         if self.frames >= limits.outbound_high_frames:
             return 0
-        room = limits.outbound_high_bytes - self.size - unsent
-        if self.large:
-            room += min(self.large, limits.payload_bytes)
-        return room if room > 0 else 0
+        return max(0, limits.outbound_high_bytes - self.size + min(self.large, limits.payload_bytes) - unsent)
 
     def crowd(self, waiting: int) -> None:
         """Set the number of streams that would send now if there was room: a stream whose payload is being split does
@@ -278,15 +276,9 @@ class Scheduler:
             for entry in queue if isinstance(queue, deque) else (queue,):
                 if isinstance(entry, bytes):
                     chunks.append(entry)
-                elif isinstance(entry, Whole):  # no payload is split
-                    chunks.extend(entry.chunks)
-        # As ``forget``: while ``plain`` is true, what it clears in addition is empty.
-        if self._awaited:
-            self._caught_up.extend(self._awaited)
-            self._awaited.clear()
-        self.queues.clear()
-        self._row.clear()
-        self._over = self.size = self.frames = 0
+                else:  # no payload is split
+                    chunks.extend(cast("Whole", entry).chunks)
+        self.forget()
 
     def take_turns(self, chunks: list[bytes | memoryview], limit: int, least: int) -> int:
         """Move about ``limit`` bytes, whole frames, until ``size`` is ``least``; return the number of bytes."""

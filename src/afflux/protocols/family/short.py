@@ -68,6 +68,8 @@ def take_grant(streams: Streams, stream: Stream, block: bytes, start: int, stop:
     """Apply a REQUEST_N frame with the body ``block[start:stop]``; return False if it must go through the tables."""
     if stop - start != _CREDIT_SIZE or streams.credit_frames >= streams.most_credit_frames:
         return False
+    if streams.leases is not None:  # a lease of the draft may count each frame
+        return False
     n = int.from_bytes(block[start:stop], "big")
     if not 0 < n <= _MOST or stream.verb == "request":
         return False
