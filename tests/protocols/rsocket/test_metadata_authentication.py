@@ -163,3 +163,10 @@ def test_no_secret_is_shown() -> None:
         with pytest.raises(LocalProtocolError) as local:
             make()
         assert "s3cret" not in f"{local.value!r} {local.value}"
+
+
+def test_credentials_are_text() -> None:
+    with pytest.raises(TypeError, match="is text, not NoneType"):
+        Simple("ada", None)  # type: ignore[arg-type]  # a mistake
+    with pytest.raises(TypeError, match="is text, not bytes"):
+        Bearer(b"token")  # type: ignore[arg-type]  # a mistake

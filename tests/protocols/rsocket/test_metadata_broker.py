@@ -197,3 +197,9 @@ def test_another_frame_is_named(kind: Any) -> None:
     other = RouteRemove(ID, ID, 1) if kind is not RouteRemove else RouteSetup(ID, "svc")
     with pytest.raises(Violation, match=f"not {kind.__name__}"):
         kind.decode(other.encode())
+
+
+@pytest.mark.parametrize("tags", ["weather", b"weather"])
+def test_tags_are_names_with_values(tags: Any) -> None:
+    with pytest.raises(TypeError, match="tags are names with values"):
+        RouteSetup(ID, "svc", tags)
