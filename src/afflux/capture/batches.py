@@ -103,17 +103,9 @@ class FrameBatches:
         with uncollected():
             if found is None:
                 found = segments(packets, self.network, checksums=self._checksums)
-            self.deliver(packets, found)
-            return self.completed()
-
-    def deliver(self, packets: Packets, found: Segments) -> None:
-        """Hand over a batch of packets to their connections; then ``flows`` is final. Call ``completed`` next."""
-        self.flows.take(packets, found)
-        self._last = packets.time[-1:]
-
-    def completed(self) -> Frames:
-        """Return the frames that the batch completes; see ``take``."""
-        return self._frames(self.flows.packets.time)
+            self.flows.take(packets, found)
+            self._last = packets.time[-1:]
+            return self._frames(self.flows.packets.time)
 
     def rest(self) -> Frames | None:
         """The capture has ended: return the frames of the packets that had to wait for later ones, None if there are no

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from os import PathLike
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -120,8 +119,6 @@ class Analysis:
         self._order = Order(self.limits)
         self._closing = ClosingRows()
         self._undecoded = Undecoded()
-        self.beside = ThreadPoolExecutor(1, "afflux-beside")
-        "The thread that works beside the one of the caller: leave its ``with`` block when the capture has ended."
         self.file = ""
         "The name of the current file, for the tables."
         self.last = NO_TIME
@@ -141,26 +138,17 @@ class Analysis:
         with uncollected():
             found = segments(packets, batches.network) if found is None else found
             batches.flows.file = self.file
-            batches.deliver(packets, found)
-            held = self.beside.submit(self._held)
-            frames = batches.completed()
+            frames = batches.take(packets, found)
             if len(packets):
                 self.last = int(packets.time[-1])
-            return self._followed(frames, held.result())
+            return self._followed(frames)
 
-    def _held(self) -> Ints | None:
-        """Return for how long the sides of the connections of a batch had been held back; see ``Windows.take``. This
-        runs beside the decoding of the frames, which neither needs the windows nor changes the segments."""
-        flows = self.batches.flows
-        if flows.segments is None:
-            return None
-        return self._windows.take(flows.packets, flows.segments, flows.flow, flows.keys)
-
-    def _followed(self, frames: Frames, held: Ints | None) -> Tables:
-        """Return the rows that the frames of a batch of packets bring. ``held``: see ``_held``."""
+    def _followed(self, frames: Frames) -> Tables:
+        """Return the rows that the frames of a batch of packets bring."""
         flows = self.batches.flows
         packets, found = flows.packets, flows.segments
         self._undecoded.seek(flows, self._file_of)
+        held = None if found is None else self._windows.take(packets, found, flows.flow, flows.keys)
         numbers = packets.number + np.arange(len(packets)) if packets.numbers is None else packets.numbers
         late = self._order.take(flows)
         if self._order.late and held is not None and found is not None and len(found):
@@ -185,7 +173,7 @@ class Analysis:
     def end(self) -> Tables:
         """End all connections; return the rows that this brings."""
         rest = self.batches.rest()
-        parts = [] if rest is None else [self._followed(rest, self._held())]
+        parts = [] if rest is None else [self._followed(rest)]
         empty = self._empty() if "connections" in self.tables else []
         numbers = np.empty(0, np.int64)
         parts += [self._tables(self.batches.end(), numbers, None, final=True)]
@@ -239,26 +227,22 @@ class Analysis:
         known = frames.packet >= 0
         numbers = np.zeros_like(frames.packet)
         numbers[known] = counted[frames.packet[known]] + 1
-        wanted = "frames" in self.tables and len(frames)
-        coming = self.beside.submit(self._frames, frames, numbers) if wanted else None
+        if "frames" in self.tables and len(frames):
+            found["frames"] = [
+                frames.arrow(
+                    file=self.file,
+                    earlier=self.batches.flows.files,
+                    numbers=numbers,
+                    positions=self._positions(frames.packet),
+                    payload=self._payload,
+                    dictionaries=self._dictionaries,
+                )
+            ]
         findings = self.ledger.take(frames, None if held is None or not held.any() else _by_side(frames, held))
-        if coming is not None:
-            found["frames"] = [coming.result()]
         self._found(found, findings, frames, numbers)
         self._malformed(found, frames, numbers)
         self._closed(found, frames, numbers, final)
         return {table: _joined(batches) for table, batches in found.items()}
-
-    def _frames(self, frames: Frames, numbers: Ints) -> pa.RecordBatch:
-        """Return the rows of the table ``frames``. This runs beside the ledger, so it changes nothing."""
-        return frames.arrow(
-            file=self.file,
-            earlier=self.batches.flows.files,
-            numbers=numbers,
-            positions=self._positions(frames.packet),
-            payload=self._payload,
-            dictionaries=self._dictionaries,
-        )
 
     def _positions(self, packets: Ints) -> Ints:
         """Return where the data of packets of the batch begins in their files; -1 for none."""
@@ -436,7 +420,6 @@ def analyze(
         limits, entries, ports=ports, tables=tables, payload=payload, stall_s=stall_s, secrets=secrets, overlap=overlap
     )
     with ExitStack() as stack:
-        stack.enter_context(analysis.beside)
         for name, file in in_order_of_time(files, stack):
             analysis.file = name
             capture = Capture(file, limits=analysis.limits, chunk=chunk, secrets=secrets)

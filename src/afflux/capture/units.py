@@ -117,31 +117,29 @@ class Decoding:
         """
         secrets = self._secrets() or Secrets(self.limits)
         analysis = self._analysis(secrets, dictionaries)
-        with analysis.beside:
-            for path in paths:
-                analysis.file = str(path)
-                with path.open("rb") as file:
-                    logs = KeyLogs(self.limits)
-                    capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=logs)
-                    for packets, found in ahead(capture, analysis.batches.network, logs, secrets):
-                        yield from self._selected(analysis.take(packets, found))
-                if capture.problem is not None:
-                    problem = capture.problem
-                    if problem.word == SHRUNK:
-                        raise CaptureError(f"{path}: {problem.text}")
-                    yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
-                yield from analysis.passed().items()
-            yield from self._selected(analysis.end())
+        for path in paths:
+            analysis.file = str(path)
+            with path.open("rb") as file:
+                logs = KeyLogs(self.limits)
+                capture = Capture(file, limits=self.limits, chunk=CHUNK, secrets=logs)
+                for packets, found in ahead(capture, analysis.batches.network, logs, secrets):
+                    yield from self._selected(analysis.take(packets, found))
+            if capture.problem is not None:
+                problem = capture.problem
+                if problem.word == SHRUNK:
+                    raise CaptureError(f"{path}: {problem.text}")
+                yield from analysis.damaged(problem.offset, problem.word, problem.text).items()
             yield from analysis.passed().items()
+        yield from self._selected(analysis.end())
+        yield from analysis.passed().items()
 
     def _group(self, group: Group, tail: Tail, dictionaries: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
         analysis = self._analysis(self._secrets(), dictionaries)
-        with analysis.beside:
-            for batch in group.batches():
-                analysis.file = batch.file
-                yield from self._selected(analysis.take(batch.packets, batch.segments))
-            analysis.until(tail.time, tail.file)
-            yield from self._selected(analysis.end())
+        for batch in group.batches():
+            analysis.file = batch.file
+            yield from self._selected(analysis.take(batch.packets, batch.segments))
+        analysis.until(tail.time, tail.file)
+        yield from self._selected(analysis.end())
 
     def _analysis(self, secrets: Secrets | None, dictionaries: bool) -> Analysis:
         return Analysis(
