@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 from afflux.capture.errors import CaptureError
 from afflux.capture.network import Network
 from afflux.capture.packets import NO_TIME, Packets
+from afflux.capture.pcap import HEADER
 from afflux.capture.pcapng import Pcapng, Section
 from afflux.capture.segments import Segments, segments
 from afflux.capture.spans import Span, first_record, format_of, read_at
@@ -37,7 +38,6 @@ _WAY: Final = 7
 "Values of a segment that stand for its direction of its connection."
 _PAIRS: Final = 128
 "Pairs of captures that are compared at most: each takes about a tenth of a second."
-_HEADER: Final = 24
 _TAIL: Final = (0x4_0000, 0x100_0000)
 "Bytes at the end of a file in which its last packet is looked for: at first, and at last."
 _NEAR: Final = 0x10_0000
@@ -107,10 +107,10 @@ class _Timeline:
     def __init__(self, path: Path, begin: Beginning) -> None:
         self.path = path
         self._limits = Limits.server()
-        self._first = _HEADER
+        self._first = HEADER
         self._section: Section | None = None
         with path.open("rb") as file:
-            self._header = file.read(_HEADER)
+            self._header = file.read(HEADER)
             self._size = file.seek(0, 2)
             if isinstance(format_of(self._header, self._limits), Pcapng):
                 span = self._span(file.fileno(), 0)
