@@ -29,7 +29,6 @@ def test_captures_have_the_content_that_is_told(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_everything_without_spark_is_measured(tmp_path: Path) -> None:
     figures: dict[str, Any] = {}
     lines: list[str] = []

@@ -476,7 +476,6 @@ def random_talk(seed: int) -> bytes:
     return pcap(packets([(0, True, SETUP), *said]))
 
 
-@pytest.mark.timeout(300)  # the first compiles
 @pytest.mark.parametrize("seed", range(3))
 def test_compiled_kernels_do_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason='compiled kernels need the extra "fast"')

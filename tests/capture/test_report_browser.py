@@ -26,7 +26,6 @@ FLAGS = (
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(BROWSER is None, reason="needs Chromium (Debian, Ubuntu: apt-get install chromium)"),
 ]
 

@@ -25,7 +25,6 @@ def ignore(event: str, facts: dict[str, Any]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_crash_halfway_loses_and_doubles_nothing(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     with tempfile.TemporaryDirectory() as temporary:  # short: Spark makes sockets in it

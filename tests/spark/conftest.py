@@ -24,7 +24,7 @@ from tests.spark.starting import quick_start
 
 HERE = Path(__file__).parent
 FORKING = HERE / "forking.py"
-PATIENCE_S = 90
+PATIENCE_S = 300
 QUICK = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",

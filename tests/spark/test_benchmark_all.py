@@ -23,7 +23,6 @@ MIB = 1 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_parts_run_in_processes_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "spark.json"
     assert main(["--smoke", "--only", "decode", "relay", "--out", str(out)]) == 0
@@ -49,7 +48,6 @@ def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_references_are_measured_in_the_session_of_the_source(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"
     assert spark_source.main(["--rows", "3000", "--runs", "1", "--references", "--out", str(out)]) == 1  # too few rows

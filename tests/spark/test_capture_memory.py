@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 from benchmarks.capture_files import make  # noqa: E402
 

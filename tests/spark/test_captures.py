@@ -378,7 +378,6 @@ def test_a_file_that_was_replaced_fails_until_it_is_moved_away(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_each_frame_is_once_in_the_table_of_a_query_that_was_killed(spark: Any, tmp_path: Path) -> None:
     """The driver is killed while a task has rows of the second file, whose batch begins again."""
     directory, held = tmp_path / "captures", tmp_path / "held"

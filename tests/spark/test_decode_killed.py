@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 import pyarrow.parquet as pq  # noqa: E402
 

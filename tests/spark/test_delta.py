@@ -69,7 +69,6 @@ def batches(table: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_call_that_was_killed_after_the_commit_is_continued(uri: str, spark: Any, tmp_path: Path) -> None:
     table, code, told = tmp_path / "table", tmp_path / "code", tmp_path / "told"
     code.mkdir()

@@ -53,7 +53,7 @@ def lines_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
 
 def end_of(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
     """What is left of stdout and stderr."""
-    out, errors = process.communicate(timeout=100)
+    out, errors = process.communicate(timeout=300)
     return out, errors.splitlines()
 
 

@@ -32,7 +32,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_programs_of_a_page_run(page: str, spark: Any, servers: dict[str, str], tmp_path: Path) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
