@@ -29,6 +29,7 @@ def test_captures_have_the_content_that_is_told(kind: str, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_everything_without_spark_is_measured(tmp_path: Path) -> None:
     figures: dict[str, Any] = {}
     lines: list[str] = []

@@ -14,6 +14,7 @@ from benchmarks.figures import as_text
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
 
 
+@pytest.mark.long
 def test_the_command_runs_all_of_it_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With one process and with two: every client is let in, and every request is answered."""
     before = crowds.RESULTS.read_bytes(), crowds_report.PAGE.read_bytes()

@@ -50,6 +50,7 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.idle._REQUESTS", 50)
 
 
+@pytest.mark.long
 def test_the_command_runs_all_of_it_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "many.json"
     assert main(["--smoke", "--loops", "asyncio", "--out", str(out)]) == 0

@@ -51,6 +51,7 @@ def vast(kind: str, count: int) -> Any:
 @pytest.mark.repetitive
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read from /proc")
+@pytest.mark.long
 def test_unused_connections_take_little_memory_and_time() -> None:
     """Above 65,536 the oldest are dropped (PC-10): ten millions of them if AFFLUX_EXHAUSTIVE is set."""
     count = 10_000_000 if EXHAUSTIVE else 250_000

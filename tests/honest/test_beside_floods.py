@@ -85,7 +85,7 @@ CASES = HOSTILE | {
 }
 FAILS: dict[str, str] = {}
 "Flood to the issue for which an honest client is harmed by it today."
-QUICK = ("FL-03", "FL-07", "SI-31", "pings", "cancels", "requests", "http", "fragments")
+QUICK = ("FL-03", "SI-31", "jmux-pings", "pings", "cancels", "requests", "http", "fragments")
 "The representative ones; the others are long."
 
 

@@ -67,7 +67,7 @@ def cases(*, in_process: bool) -> list[object]:
             if in_process and (transport != "tcp" or not habit.in_process):
                 continue
             marks = [pytest.mark.slow] if habit.slow else []
-            if habit.slow and (in_process or transport != habit.transports[0]):
+            if transport != habit.transports[0] or (habit.slow and in_process):
                 marks.append(pytest.mark.long)
             if habit.fails:
                 marks.append(pytest.mark.xfail(strict=True, reason=habit.fails))

@@ -36,6 +36,7 @@ def test_parts_run_in_processes_of_their_own(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"
     assert spark_delay.main(["--seconds", "1", "--out", str(out)]) in (0, 1)
@@ -48,6 +49,7 @@ def test_delays_are_compared_with_the_floor(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_references_are_measured_in_the_session_of_the_source(spark: Any, tmp_path: Path) -> None:
     out = tmp_path / "figures"
     assert spark_source.main(["--rows", "3000", "--runs", "1", "--references", "--out", str(out)]) == 1  # too few rows

@@ -141,6 +141,7 @@ def test_ctrl_c_again_and_again(at: str, gap: float, folder: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.skipif(not PROC.exists(), reason="processes are found in /proc")
+@pytest.mark.long
 def test_a_signal_to_all_processes_and_a_jvm_that_dies(folder: Path) -> None:
     """The signal comes while captures are indexed: nothing of the index stays. The JVM dies while tasks decode."""
     small = ("--master", "local[2]", "--tables", "connections")

@@ -70,6 +70,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
 
 
+@pytest.mark.long
 def test_a_second_interrupt_ends_a_batch_with_own_lines_only(uri: str, tmp_path: Path) -> None:
     with tailing(uri, tmp_path) as process:
         lines = lines_until(process, " rows/s")

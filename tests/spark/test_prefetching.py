@@ -101,6 +101,7 @@ def test_tasks_read_what_the_reader_could_not(link: Link) -> None:
     reader.stop()
 
 
+@pytest.mark.long
 def test_spark_frees_the_rows_of_old_batches(spark: Any, uri: str, tmp_path: Path) -> None:
     """Thirty batches of 2 MB: Spark stores a few of them at a time."""
 

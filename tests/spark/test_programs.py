@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.running import Server
+from tests.examples import short
 from tests.pages import Reader, blurred
 from tests.test_docs import MADE, PROGRAMS, SESSIONS, Program
 
@@ -32,7 +33,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", short(PAGES, smoke=[page for page in PAGES if page != MADE]))
 def test_the_programs_of_a_page_run(page: str, spark: Any, servers: dict[str, str], tmp_path: Path) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     names: dict[str, Any] = {"spark": spark}
