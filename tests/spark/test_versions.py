@@ -13,7 +13,7 @@ from tests.spark.conftest import asked, running
 from tests.spark.serving import item
 
 pyspark = pytest.importorskip("pyspark")
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 from afflux import sync  # noqa: E402
 from afflux.core.errors import Unsupported  # noqa: E402
