@@ -197,6 +197,8 @@ def test_an_example_of_the_command(
         ({"table": "stalls", "where": "type == SETUP"}, "option where selects frames"),
         ({"where": "route == 'prices'"}, "frames has no column route"),
         ({"keylog": "/no/such/file"}, "file '/no/such/file' not found"),
+        ({"keylog": "/"}, "option keylog: '/' is not a regular file"),
+        ({"keylog": __file__}, "is not a key log"),
         ({"overlap": "both"}, "option overlap"),
         ({"ports": "x"}, "must be PORT=NAME"),
     ],
