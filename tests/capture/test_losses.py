@@ -18,7 +18,7 @@ from afflux.protocols.limit import frames as limit
 from afflux.protocols.reactivesocket import frames as old
 from afflux.protocols.rsio import frames as rsio
 from afflux.protocols.rsocket import frames as wire
-from tests.capture.tabling import SETUP, Said, Tables, asks, brief, complete, grant, item, packets, tables
+from tests.capture.tabling import SETUP, Said, Tables, asks, brief, complete, grant, item, packets, tables, told
 from tests.capture.writing import ACK, PSH, Packet, Talk, pcap
 from tests.cli.test_decode import BOTH
 
@@ -292,3 +292,20 @@ def test_a_loss_at_the_border_of_two_files(tmp_path: Path) -> None:
             number = one["packet"] or 1 << 20
             place = (0, number) if number <= cut + 1 else (1, number - cut - 1)
             assert (row["file"], row["packet"] or (1 << 20) - cut - 1) == (str(paths[place[0]]), place[1])
+
+
+def test_a_frame_above_the_limit_breaks_no_rule_and_explains_what_follows() -> None:
+    """It may be legal: the request of a stream, or its last item. It is no broken rule, and neither is its answer."""
+    large = bytes(Limits.server().frame_bytes)
+    found = told(
+        (0, True, SETUP), (0, True, asks(1, data=large)), (0.01, False, item(1)), (0.01, False, complete(1)),
+        (0.01, True, asks(3)), (0.5, False, item(3, large, complete=True)),
+        (0.5, True, asks(5)), (0.01, False, item(5, complete=True)), (0.5, True, asks(7)), (0.01, False, item(7)),
+    )  # fmt: skip
+    assert brief(found["violations"], "kind", "rule", "dir", "expected") == [
+        ("limit", "limit", ">", None),
+        ("limit", "limit", "<", None),
+    ]
+    ended = dict(brief(found["streams"], "stream", "ended"))
+    assert (ended[1], ended[3], ended[5]) == ("complete", "unknown", "complete")
+    assert "stalls" not in found

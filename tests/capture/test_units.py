@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow", reason="tables need the extra capture")
 import pyarrow.parquet as pq
 
 from afflux.capture import output
+from afflux.capture.errors import CaptureError
 from afflux.capture.places import captures_in
 from afflux.capture.tables import CHUNK
 from afflux.capture.units import Decoding, units_of
@@ -48,6 +49,8 @@ def test_a_key_log_decrypts(tmp_path: Path) -> None:
     assert [*streams(path, Decoding(tables=("streams",)))] == [[], []]
     with pytest.raises(FileNotFoundError):
         [*streams(path, Decoding(tables=("streams",), keylog=str(tmp_path / "missing")))]
+    with pytest.raises(CaptureError, match="is not a key log"):
+        [*streams(path, Decoding(tables=("streams",), keylog=str(path)))]
 
 
 @pytest.mark.parametrize(("before", "between", "count"), [(True, CHUNK, 1), (False, 0, 1), (False, CHUNK, 0)])

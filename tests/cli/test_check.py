@@ -92,7 +92,7 @@ USAGE = [
     (["FILE", "--against", "missing", "--protocol", "rsocket"], "file 'missing' not found"),
     (["FILE", "--against", "FILE", "FILE", "FILE"], "one dump per side"),
     (["FILE", "--against", "FILE", "--protocol", "jmux"], "unsupported protocol 'jmux': limit, rsocket"),
-    (["FILE", "--against", "FILE", "--protocol", "rsocket", "--channel", "x"], "unknown channel 'x': sum"),
+    (["FILE", "--against", "FILE", "--protocol", "rsocket", "--channel", "x"], "unknown channel 'x': there are sum"),
     (["FILE", "--against", "PCAP", "FILE", "--protocol", "rsocket"], "a capture (pcap, pcapng) has both sides"),
 ]
 

@@ -216,6 +216,17 @@ def test_elsewhere_each_row_is_a_json_object(capture: Path) -> None:
     assert (stream["history"], stream["items_in"], stream["granted_in"]) == ("SpNppp", 3, 2)
 
 
+@pytest.mark.parametrize("words", [("-o", "json"), ("-o", "csv"), ("-o", "ndjson", "--conn", "CONN")])
+def test_rows_are_printed_without_pandas(words: tuple[str, ...], capture: Path) -> None:
+    """Its import takes longer than a small capture."""
+    conn = json.loads(afflux(f"inspect {capture} -o ndjson --table streams").stdout.splitlines()[0])["conn"]
+    options = [conn if word == "CONN" else word for word in words]
+    command = [sys.executable, "-X", "importtime", "-m", "afflux", "inspect", str(capture), *options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert ran.stdout and "pyarrow" in imported and "pandas" not in imported
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_any_table_as_csv(table: str, capture: Path) -> None:
     ran = afflux(["inspect", "--table", table, "-o", "csv", str(capture)])

@@ -243,6 +243,9 @@ def test_what_is_not_decoded_is_where_the_page_says(capture: Path, tmp_path: Pat
             2,
             '--where:1:1: unknown name "typ"; did you mean "type"?\n  typ == 1\n  ^\n',
         ),
+        (("captures", "--keylog", "missing.log"), 2, "--keylog: file 'missing.log' not found"),
+        (("captures", "--keylog", "empty"), 2, "--keylog: 'empty' is a directory, not a file"),
+        (("captures", "--keylog", "captures/one.pcap"), 2, "--keylog: 'captures/one.pcap' is not a key log: its lines"),
         (("captures", "--stall", "0"), 2, "--stall must be longer than 0"),
         (("captures", "--where", "n > 1", "--tables", "streams"), 2, "--where selects rows of the table frames"),
         (

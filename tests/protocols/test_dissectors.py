@@ -389,6 +389,7 @@ def test_a_smaller_bound_skips_larger_frames() -> None:
     found = fed(dissector, [small, large, small])
     assert [record["error"] is None for record in found] == [True, False, True]
     assert "more than 50 are not shown" in found[1]["error"]["reason"]
+    assert found[1]["error"]["rule"] == "limit"
 
 
 def test_the_declared_frames_of_every_protocol() -> None:

@@ -134,7 +134,7 @@ def test_extensions_and_unknown_frames_are_skipped() -> None:
 
 
 def test_the_channel_can_be_given() -> None:
-    with pytest.raises(ValueError, match="unknown channel 'x': sum, other"):
+    with pytest.raises(ValueError, match="unknown channel 'x': there are sum, other"):
         limit(CLIENT, SERVER, "x")
     with pytest.raises(ValueError, match="do not name a channel: choose one of sum, other"):
         limit(None, SERVER)

@@ -41,7 +41,7 @@ class Capture:
 
     Raises:
         CaptureError: the file is not a capture, or its version is unsupported.
-        MissingExtra: the file is compressed with zstd, and no library reads it.
+        MissingExtra: the file is compressed with zstd, and pyarrow is missing.
     """
 
     def __init__(

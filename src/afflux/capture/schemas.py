@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from afflux.core.dissector import OVER_LIMIT
 from afflux.core.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ FRAMES: Final = (
         "error",
         "struct<rule:string,reason:string>",
         "Why the frame is wrong; null if it is not. The rule `lost` stands for bytes that the capture does not have, "
-        "`cut` for a frame in which the connection or the capture ends. `undecoded` and `encrypted` stand for all "
+        "`cut` for a frame in which the connection or the capture ends, `limit` for a frame that is passed over "
+        "because it is above a limit of afflux. `undecoded` and `encrypted` stand for all "
         "bytes of one direction of a connection that could not be decoded: its beginning is missing, it fits several "
         "protocols, or it is encrypted.",
     ),
@@ -89,8 +91,8 @@ FRAMES: Final = (
     ),
 )
 
-NOT_WHOLE: Final = ("lost", "cut")
-"The kinds of violations, and the rules of errors, of frames that are not whole in a capture: nobody broke a rule."
+NOT_WHOLE: Final = ("lost", "cut", OVER_LIMIT)
+"The kinds of violations, and the rules of errors, of frames that are not read whole: nobody broke a rule."
 
 PAYLOADS: Final = (
     Column(
@@ -237,7 +239,8 @@ VIOLATIONS: Final = (
         "kind",
         "string",
         "`malformed` (not a frame), `state` (a frame that was not allowed there), `lost` (bytes are missing), "
-        "`cut` (the connection or the capture ends within the frame), `damaged` (the file), `undecoded` (a connection "
+        "`cut` (the connection or the capture ends within the frame), `limit` (a frame above a limit of afflux, such "
+        "as `frame_bytes`, which is passed over), `damaged` (the file), `undecoded` (a connection "
         "that is encrypted, whose beginning is missing, or that fits several protocols; with the rule `skipped`, "
         "packets of a file whose TCP segment could not be found) or `order` (the packets of a "
         "connection are not in the order of time).",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from pathlib import Path
 from typing import Protocol
 
+from afflux.capture.errors import CaptureError
 from afflux.core.limits import Limits
 
-__all__ = ["LABELS", "Lines", "Secrets"]
+__all__ = ["LABELS", "Lines", "Secrets", "key_log"]
 
 LABELS = (
     "CLIENT_RANDOM",
@@ -91,6 +93,27 @@ class Secrets:
             _, oldest = self._found.popitem(last=False)
             self._size -= _ENTRY + len(oldest)
             self.dropped += 1
+
+
+def key_log(name: str, limits: Limits) -> Secrets:
+    """Read a key log; it may have no secrets yet.
+
+    Args:
+        name: the file.
+        limits: see ``capture_secret_bytes``.
+
+    Raises:
+        OSError: the file cannot be read.
+        CaptureError: it has lines, and none of them is of a key log.
+    """
+    secrets = Secrets(limits)
+    with Path(name).open("rb") as file:
+        secrets.read(file)
+    if secrets.ignored and not secrets:
+        raise CaptureError(
+            f"{name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal"
+        )
+    return secrets
 
 
 def _unpacked(packed: bytes) -> dict[int, bytes]:

@@ -33,6 +33,15 @@ _LONGEST = 10
 _BEGINNINGS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\0": "xz"} | {
     b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)
 }
+_ARROW_ENDS_EARLY = "Truncated compressed stream"
+"What pyarrow's reader of zstd raises as an OSError for data that is cut off."
+_OTHERS = {
+    b"\x04\x22\x4d\x18": "it is compressed with lz4: decompress it with lz4 -d",
+    b"\x1f\x9d": "it is compressed with compress: decompress it with gzip -d",
+    b"PK\x03\x04": "it is a zip archive: unpack it first",
+    b"7z\xbc\xaf\x27\x1c": "it is a 7z archive: unpack it first",
+}
+"Beginnings of files that may contain a capture and are not read, and what to do."
 _SUFFIXES = frozenset((".pcap", ".pcapng", ".cap"))
 
 
@@ -50,7 +59,8 @@ def no_capture(start: bytes) -> str:
     """Return why a file with these first bytes is no capture."""
     if not start:
         return "the file is empty"
-    return f"not a pcap or pcapng file: its first bytes are {start[:4].hex(' ')}"
+    remedy = next((f"; {text}" for begins, text in _OTHERS.items() if start.startswith(begins)), "")
+    return f"not a pcap or pcapng file: its first bytes are {start[:4].hex(' ')}{remedy}"
 
 
 class Reader(Protocol):
@@ -68,7 +78,7 @@ class Source:
         limits: see ``capture_ratio``.
 
     Raises:
-        MissingExtra: the file is compressed with zstd, and no library reads it.
+        MissingExtra: the file is compressed with zstd, and pyarrow is missing.
     """
 
     def __init__(self, file: BinaryIO | Reader, limits: Limits) -> None:
@@ -118,8 +128,9 @@ class Source:
             data = self._reader.read(min(size, _PIECE))
         except (zlib.error, EOFError, OSError) as error:
             self._check_length()
-            word = "truncated" if isinstance(error, EOFError) else "bad-record"
-            raise Damaged(word, self._made, f"the compressed data cannot be read: {error}") from None
+            early = isinstance(error, EOFError) or str(error) == _ARROW_ENDS_EARLY
+            word, text = ("truncated", "it ends early") if early else ("bad-record", str(error))
+            raise Damaged(word, self._made, f"the compressed data cannot be read: {text}") from None
         self._made += len(data)
         ratio = self._limits.capture_ratio
         if ratio is not None and self._made > _SLACK + ratio * self._input.count:
@@ -205,23 +216,13 @@ class _Gzip:
 
 
 def _zstd(file: Reader) -> Reader:
-    """Return a reader of zstd with the library that is installed: zstandard or pyarrow."""
-    opened: Callable[[Any], Any]
+    """Return a reader of zstd. Raises MissingExtra without pyarrow, whose reader notices data that is cut off."""
     try:
-        import zstandard
-
-        opened = zstandard.ZstdDecompressor().stream_reader
+        import pyarrow
     except ImportError:
-        try:
-            import pyarrow
-        except ImportError:
-            raise MissingExtra("a capture compressed with zstd", "spark") from None
-
-        def opened(file: Any) -> Any:
-            return pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
-
+        raise MissingExtra("a capture compressed with zstd", "capture") from None
     try:
-        made: Reader = opened(file)
+        made: Reader = pyarrow.CompressedInputStream(pyarrow.PythonFile(file, "r"), "zstd")
     except OSError as error:
         raise CaptureError(f"the zstd data cannot be read: {error}") from None
     return made

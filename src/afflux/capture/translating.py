@@ -11,6 +11,7 @@ import numpy.typing as npt
 from afflux.capture import ledger_columns as names
 from afflux.capture.frames import Frames, Kinds
 from afflux.capture.packets import Ints
+from afflux.core.dissector import OVER_LIMIT
 from afflux.core.meanings import Act, Meaning
 from afflux.filters.routes import route_in
 from afflux.protocols.registry import PROTOCOLS
@@ -76,7 +77,7 @@ class Translator:
         table[:, names.MILLIS] = 0
         table[:, names.HELD :] = 0 if held is None else held.T
         for row, (rule, _) in frames.errors.items():
-            lost = names.A_LOST if rule == "lost" else names.A_SKIP
+            lost = names.A_LOST if rule in ("lost", OVER_LIMIT) else names.A_SKIP
             acts[row] = lost if frames.length[row] >= 0 else names.A_OVER
         table[:, names.ACTS] = acts
         self._fields(frames, followers, table)

@@ -17,7 +17,7 @@ from afflux.capture.places import CaptureFiles, Unreadable
 from afflux.capture.reading import Capture
 from afflux.capture.reassembly import Overlap
 from afflux.capture.schemas import TABLES, schema
-from afflux.capture.secrets import Secrets
+from afflux.capture.secrets import Secrets, key_log
 from afflux.capture.skipping import lost
 from afflux.capture.source import SHRUNK
 from afflux.capture.tables import CHUNK, STALL, Analysis
@@ -155,14 +155,12 @@ class Decoding:
         )
 
     def _secrets(self) -> Secrets | None:
-        """Return the secrets of the key log. Raises OSError, and MissingExtra without the library that decrypts."""
+        """Return the secrets of the key log. Raises what ``key_log`` does, and MissingExtra without the library that
+        decrypts."""
         if self.keylog is None:
             return None
         needed()
-        secrets = Secrets(self.limits)
-        with Path(self.keylog).open("rb") as file:
-            secrets.read(file)
-        return secrets
+        return key_log(self.keylog, self.limits)
 
     def _selected(self, found: Mapping[str, pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
         for table, batch in found.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -107,21 +106,18 @@ def secrets_of(name: str | None) -> Secrets | None:
     """
     if name is None:
         return None
-    from afflux.capture import Secrets
     from afflux.capture.ciphers import needed
+    from afflux.capture.errors import CaptureError
+    from afflux.capture.secrets import key_log
     from afflux.core.limits import Limits
 
     needed()
-    secrets = Secrets(Limits.server())
     try:
-        with Path(name).open("rb") as file:
-            secrets.read(file)
+        secrets = key_log(name, Limits.server())
+    except CaptureError as error:
+        usage(f"--keylog: {error.message}")
     except OSError as error:
         usage(f"--keylog: cannot read {name!r}: {error.strerror}")
-    if secrets.ignored and not secrets:
-        usage(
-            f"--keylog: {name!r} is not a key log: its lines have a label, a client random and a secret, in hexadecimal"
-        )
     if not secrets:
         tell(f"afflux: {name}: the key log has no secrets, so nothing is decrypted with it")
     for count, what in ((secrets.ignored, "lines ignored"), (secrets.dropped, "connections dropped to bound memory")):

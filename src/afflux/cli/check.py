@@ -208,8 +208,6 @@ def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: 
     checked = any(result["error"] or result.get("frames") for result in results)
     if not checked and not any("undecided" in result for result in results):
         tell("afflux: nothing was checked: the capture has no frames of sessions that can be read")
-        if any(content.startswith("encrypted") for content in found.decoder.tally):
-            tell("afflux: --keylog FILE names the secrets that decrypt TLS")
     _show(results, shape)
     check_whole(found.decoder, name)
     if any(result["error"] for result in results):

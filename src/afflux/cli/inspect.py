@@ -13,7 +13,7 @@ from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports
 from afflux.cli.exits import FAILED, MALFORMED, usage
 from afflux.cli.inputs import duration, writable
 from afflux.cli.inspected import Summary, page
-from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first
+from afflux.cli.inspecting import NothingSelected, Rows, captures, directory, first, records
 from afflux.cli.inspecting import Source as Tables
 from afflux.cli.output import Format, format_of, output_option, printer
 from afflux.cli.selecting import filter_of
@@ -134,7 +134,7 @@ def _print(rows: Rows, chosen: Format, table: str, limit: int | None) -> None:
     missing: NothingSelected | None = None
     try:
         for name, batch in first(rows.of((single,) if single else _SHOWN), limit):
-            for row in batch.to_pylist():
+            for row in records(batch):
                 made = row if single else {"table": name, **row}
                 text = json.dumps(made, ensure_ascii=False, default=_plain, separators=(",", ":"))
                 if shown is not None:

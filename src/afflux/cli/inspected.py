@@ -31,7 +31,7 @@ _STREAM: Final = 16
 "Columns of a stream's id and its kind, the longest of which is ``subscription``."
 _MOST_LINES: Final = 8
 "Lines that a long text takes: a route, a reason, contents."
-NOT_WHOLE: Final = ("lost", "cut", "undecoded", "order")
+NOT_WHOLE: Final = ("lost", "cut", "limit", "undecoded", "order")
 "The kinds of violations that are no broken rules: the capture lacks bytes, or its packets are not in order."
 _MOST_KINDS: Final = 64
 "Kinds that are counted apart: contents and rules."

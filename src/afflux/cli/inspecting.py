@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
     from afflux.capture.report.source import Directory
     from afflux.filters import Filter
 
-__all__ = ["Rows", "Source", "captures", "directory", "first"]
+__all__ = ["Rows", "Source", "captures", "directory", "first", "records"]
 
 MOST_SELECTED: Final = 0x4_0000
 "Streams that a filter may select, and routes that it may need: they are in memory."
 
 _PLACES: Final = frozenset(("connections", "streams"))
 "The tables that show whether a connection or a stream is there."
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Batches = Iterator[tuple[str, "pa.RecordBatch"]]
 Source = Callable[[frozenset[str]], Batches]
@@ -181,8 +184,10 @@ class Rows:
     def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow.compute as pc
 
+        from afflux.capture.arrays import texts
+
         if self._conn is not None:
-            batch = batch.filter(pc.equal(batch["conn"], self._conn))
+            batch = batch.filter(pc.is_in(batch["conn"], texts([self._conn])))
         if self._stream is not None and "stream" in batch.schema.names:
             batch = batch.filter(pc.equal(batch["stream"], self._stream))
         if self._selected is not None:
@@ -226,20 +231,19 @@ class Rows:
         return found
 
     def _count(self, kept: pa.RecordBatch, batch: pa.RecordBatch) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from afflux.capture.schemas import NOT_WHOLE
 
-        broken = pc.is_in(kept["kind"], pa.array(["state", "malformed"]))
-        self.broken += pc.sum(broken).as_py() or 0
-        self.torn += pc.sum(pc.is_in(kept["kind"], pa.array(NOT_WHOLE))).as_py() or 0
-        late = batch.filter(pc.equal(batch["kind"], "order"))
-        if len(late) and not self.disordered:
-            self.late = late["file"][0].as_py(), late["packet"][0].as_py()
-        self.disordered += len(late)
-        for row in batch.filter(pc.equal(batch["kind"], "damaged")).to_pylist():
-            self.damaged[row["file"]] = f"{row['rule']} at byte {row['file_offset']}: {row['reason']}"
+        kinds = Counter(kept["kind"].to_pylist())
+        self.broken += kinds["state"] + kinds["malformed"]
+        self.torn += sum(kinds[kind] for kind in NOT_WHOLE)
+        for row, kind in enumerate(batch["kind"].to_pylist()):
+            if kind == "order":
+                if not self.disordered:
+                    self.late = batch["file"][row].as_py(), batch["packet"][row].as_py()
+                self.disordered += 1
+            elif kind == "damaged":
+                rule, at, reason = (batch[name][row].as_py() for name in ("rule", "file_offset", "reason"))
+                self.damaged[batch["file"][row].as_py()] = f"{rule} at byte {at}: {reason}"
 
 
 def first(batches: Batches, limit: int | None) -> Batches:
@@ -250,6 +254,23 @@ def first(batches: Batches, limit: int | None) -> Batches:
         shown[name] += len(kept)
         if len(kept):
             yield name, kept
+
+
+def records(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows of a batch as ``to_pylist`` does, which imports pandas for times: longer than a small capture
+    takes."""
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*map(_values, batch.columns), strict=True)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    import pyarrow as pa
+
+    times = column.type == pa.timestamp("us", "UTC")
+    values: list[Any] = (column.cast(pa.int64()) if times else column).to_pylist()
+    if not times:
+        return values
+    return [None if time is None else _EPOCH + timedelta(microseconds=time) for time in values]
 
 
 def _keys(batch: pa.RecordBatch) -> pa.Array:

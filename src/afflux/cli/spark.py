@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall
+from afflux.cli.captures import Copy, KeyLog, OnlyProtocol, OverlapOption, Ports, Stall, secrets_of
 from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, guarded, usage
 from afflux.cli.inputs import above_0, duration, existing, new_directory
@@ -175,6 +175,9 @@ def decode(
         usage("--html: the report cannot be inside --out, which has tables only")
     if where is not None:
         filter_of(where, table=True)
+    if keylog is not None:
+        existing(keylog, "--keylog", regular=True)
+        secrets_of(keylog)
     given = {"ports": ",".join(ports or ()), "where": where, "protocol": protocol, "payload": str(payload)}
     given |= {"stallSeconds": str(above_0(stall, "--stall"))}
     given |= {"keylog": keylog and str(Path(keylog).absolute()), "overlap": overlap.value}

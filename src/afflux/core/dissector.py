@@ -16,10 +16,13 @@ from afflux.core.errors import Violation
 from afflux.core.frame import Frame
 from afflux.core.framing import LengthPrefix
 
-__all__ = ["LARGEST", "Dissector", "MakeDissector", "Prefixed", "Record", "RecordOf"]
+__all__ = ["LARGEST", "OVER_LIMIT", "Dissector", "MakeDissector", "Prefixed", "Record", "RecordOf"]
 
 LARGEST = 0x400_0000
 "The largest frame that is decoded, in bytes: 64 MiB. A longer frame is skipped."
+
+OVER_LIMIT = "limit"
+"The rule of the error of bytes that are passed over because of a limit of afflux: they may be a legal frame."
 
 Record = dict[str, Any]
 "A frame record (see core.dissect)."
@@ -157,7 +160,7 @@ class Dissector:
         violation = Violation(f"{size} bytes are missing, and the next frame cannot be found", rule="lost")
         return [self.wrong(rest[:16], violation, None)]
 
-    def stop(self, reason: str, rule: str = "limit") -> list[Record]:
+    def stop(self, reason: str, rule: str = OVER_LIMIT) -> list[Record]:
         """Give up for a reason, which the record contains. This sets ``over``."""
         rest, over, self.over = self._buffer.take(), self.over, True
         return [] if over else [self.wrong(rest[:16], Violation(reason, rule=rule), None)]
@@ -240,7 +243,8 @@ class Prefixed(Dissector):
             raise Violation(f"a length of {size + width} is less than the {width} bytes of its field", rule=self._rule)
         if size > self.largest:
             found = self._made(b"", width, size)
-            return self._marked(found, f"a frame of {size} bytes: more than {self.largest} are not shown"), width + size
+            text = f"a frame of {size} bytes: more than {self.largest} are not shown"
+            return self._marked(found, text, OVER_LIMIT), width + size
         if start + size > len(block):
             return None, width + size
         return self._made(block[start : start + size], width, size), width + size
@@ -268,8 +272,8 @@ class Prefixed(Dissector):
     def _made(self, data: bytes, prefix: int, length: int) -> Record:
         return self._record(data, payload=self.payload, **self.where(length, prefix))
 
-    def _marked(self, found: Record, reason: str) -> Record:
-        found["error"] = {"rule": self._rule, "reason": reason}
+    def _marked(self, found: Record, reason: str, rule: str = "") -> Record:
+        found["error"] = {"rule": rule or self._rule, "reason": reason}
         return found
 
 

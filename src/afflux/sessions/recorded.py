@@ -86,7 +86,7 @@ def check_records(
         ValueError: ``channel`` is not one of ``types``, or is needed.
     """
     if channel is not None and channel not in types:
-        raise ValueError(f"unknown channel {channel!r}: {', '.join(types)}")
+        raise ValueError(f"unknown channel {channel!r}: there are {', '.join(types)}")
     if channel is None and len(types) == 1:
         channel = next(iter(types))
     report = Report(0, 0)

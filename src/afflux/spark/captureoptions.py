@@ -135,7 +135,9 @@ class CaptureOptions:
         if made.where is not None and "route" in made.where.columns:
             raise OptionError("option where: frames has no column route; select streams by route in the table streams")
         if made.keylog is not None and not Path(made.keylog).is_file():
-            raise OptionError(f"option keylog: file {made.keylog!r} not found")
+            there = Path(made.keylog).exists()
+            problem = "is not a regular file, and each task reads it" if there else "not found"
+            raise OptionError(f"option keylog: {'' if there else 'file '}{made.keylog!r} {problem}")
         return made
 
     @property

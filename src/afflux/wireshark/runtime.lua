@@ -528,7 +528,7 @@ local function prefixed(p, tvb, pinfo, root, client, shared)
     if size < 0 or size > LARGEST then
       local reason = size < 0 and string.format("a length of %d is less than the %d bytes of its field", size + width, width)
         or string.format("a frame of %d bytes: more than %d are not shown", size, LARGEST)
-      return stop(p, tvb, at, pinfo, root, client, shared, { rule = p.rules.size, reason = reason })
+      return stop(p, tvb, at, pinfo, root, client, shared, { rule = size < 0 and p.rules.size or "limit", reason = reason })
     end
     if left < width + size then return more(pinfo, at, width + size - left) end
     prefixed_frame(p, tvb, at, width, size, pinfo, root, client, shared)
