@@ -13,6 +13,7 @@ from weakref import proxy
 
 import numpy as np
 
+from afflux.capture import frame_kernels as kernel
 from afflux.capture import rows
 from afflux.capture.arrays import column
 from afflux.capture.batches import FrameBatches
@@ -23,6 +24,7 @@ from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
+from afflux.capture.kernels import SHARED
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
 from afflux.capture.ledger_columns import DOUBTED
 from afflux.capture.order import REMEDY, Late, Order
@@ -447,6 +449,12 @@ def _by_side(frames: Frames, held: Ints) -> Ints:
     and what is missing of it (see ``ledger_columns.MISSED``)."""
     if not len(held):
         return np.zeros((3, len(frames)), np.int64)
+    function = SHARED.compiled(kernel.sides)
+    if function is not None:
+        falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_)
+        made: Ints = np.empty((3, len(frames)), np.int64)
+        function(held, frames.packet, frames.conn, falling, made)
+        return made
     found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
     if len(frames) and frames.packet.min() < 0:
         found[:, frames.packet < 0] = 0
