@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ __all__ = ["batch"]
 
 _PAIRS = 0x1_0000
 "Types with flags that are found by their number; more are sorted."
+_FEW = 32
+"Words whose array is kept, and such arrays."
+_SHORT = 4_096
+"Characters of such words."
 _ERROR = pa.struct([("rule", pa.string()), ("reason", pa.string())])
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -89,8 +94,15 @@ def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
     missing = [number for number, word in enumerate(words) if word is None]
     valid = arrays.valid(~np.isin(codes, missing)) if missing else None
     numbers = pa.Array.from_buffers(pa.int32(), len(codes), [valid, pa.py_buffer(codes)])
-    known = arrays.texts(["" if word is None else word for word in words])
+    shown = tuple(["" if word is None else word for word in words])
+    known = _words(shown) if len(shown) <= _FEW and sum(map(len, shown)) <= _SHORT else arrays.texts(shown)
     return pa.DictionaryArray.from_arrays(numbers, known, safe=False)
+
+
+@lru_cache(_FEW)
+def _words(words: tuple[str, ...]) -> pa.Array:
+    """Return few words as an array: most batches of a capture have the same."""
+    return arrays.texts(words)
 
 
 def _shown(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:

@@ -16,16 +16,14 @@ import numpy.typing as npt
 
 from afflux.capture.packets import PAD, Ints
 
-__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather", "records"]
+__all__ = ["PATIENCE", "SHARED", "Boundaries", "Room", "boundaries", "compiled", "gather", "records"]
 
 PATIENCE: Final = 800_000
 "Frames that are found in plain Python, which takes about as long as the import of numba."
-_MOST_KEPT: Final = 0x18_0000
-"Rows of memory that is used again: those of the batch of a file, at most (see ``tables.CHUNK``)."
+_MOST_KEPT: Final = 0x40_0000
+"Numbers whose memory is used again, at most: enough for the frames of a batch of a file (see ``tables.CHUNK``)."
 _COPIED: Final = 0x2_0000
 "Bytes that are copied at once: the processor may write longer pieces past its caches, and these are read next."
-_MOST_OCTETS: Final = 0x80_0000
-"Bytes of such memory, at most."
 
 
 def boundaries(
@@ -129,30 +127,24 @@ def records(data: Any, at: int, end: int, big: bool, swapped: bool, most: int, s
     return count, at, False
 
 
-class _Room(threading.local):
-    """Memory that a thread uses again and again for results whose number is not known before: the system has to clear
-    the pages of fresh memory, which takes longer than to fill them."""
+class Room(threading.local):
+    """Memory that a thread uses again and again, for what is needed until the next batch. The system has to clear the
+    pages of fresh memory, which can take longer than to fill them."""
 
     def __init__(self) -> None:
-        self._rows: npt.NDArray[np.int64] = np.empty((2, 0), np.int64)
-        self._octets: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._kept: Ints = np.empty(0, np.int64)
+
+    def numbers(self, count: int) -> Ints:
+        """Return numbers without content, which are valid until the next call in this thread."""
+        if count > _MOST_KEPT:
+            return np.empty(count, np.int64)
+        if count > len(self._kept):
+            self._kept = np.empty(_MOST_KEPT, np.int64)  # it takes pages only as they are filled
+        return self._kept[:count]
 
     def octets(self, count: int) -> npt.NDArray[np.uint8]:
-        """Return bytes, which are valid until the next call in this thread."""
-        if count > len(self._octets):
-            if count > _MOST_OCTETS:
-                return np.empty(count, np.uint8)
-            self._octets = np.empty(_MOST_OCTETS, np.uint8)
-        return self._octets[:count]
-
-    def rows(self, count: int) -> tuple[Ints, Ints]:
-        """Return two columns of numbers, which are valid until the next call in this thread."""
-        if count > _MOST_KEPT:
-            first, second = np.empty((2, count), np.int64)
-            return first, second
-        if count > self._rows.shape[1]:
-            self._rows = np.empty((2, _MOST_KEPT), np.int64)  # the system gives pages only as they are filled
-        return self._rows[0], self._rows[1]
+        """Return bytes without content, which are valid until the next call in this thread."""
+        return self.numbers(-(-count // 8)).view(np.uint8)[:count]
 
 
 class Boundaries:
@@ -167,13 +159,14 @@ class Boundaries:
         self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
         self._functions: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self._room = _Room()
+        self.room = Room()
+        "Memory for what is of no use after the next call."
 
     def find(
         self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
     ) -> tuple[Ints, Ints, Ints]:
         """Return where the frames begin, their sizes, and the tail of each region; see ``boundaries``."""
-        at, sizes = self._room.rows(int((stops - starts).sum()) // width)
+        at, sizes = self.room.numbers(int((stops - starts).sum()) // width * 2).reshape(2, -1)
         tails: Ints = np.empty(len(starts), np.int64)
         if self._compiled is None and (self._left <= 0 or (self._patient and "numba" in sys.modules)):
             made = compiled(boundaries)
@@ -205,7 +198,7 @@ class Boundaries:
         function = self.compiled(records)
         if function is None:
             return None
-        starts, _ = self._room.rows(max(0, end - at) // 16)
+        starts = self.room.numbers(max(0, end - at) // 16)
         count, rest, wrong = function(np.frombuffer(block, np.uint8), at, end, big, swapped, most, starts)
         return starts[:count].copy(), rest, wrong
 
@@ -226,7 +219,7 @@ class Boundaries:
         function = self.compiled(gather)
         if function is None:
             return _copied(block, zip(at.tolist(), sizes.tolist(), places.tolist(), strict=True), total, others)
-        out = self._room.octets(total + len(PAD))
+        out = self.room.octets(total + len(PAD))
         function(np.frombuffer(block, np.uint8), at, sizes, places, out)
         for place, other in others:
             out[place : place + len(other)] = np.frombuffer(other, np.uint8)

@@ -10,7 +10,7 @@ event of its conversation, in its place among the others: both ways have the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Sorted", "Steady", "Together", "proceed"]
 
+_FEW: Final = 16
+"Segments whose last bytes are looked for first: most have 1,448 bytes, and 16 KiB are remembered (recent.py)."
+
 
 class Sorted:
     """The data of the segments of a batch, sorted by direction. Nothing is copied before it is asked for.
@@ -41,7 +44,7 @@ class Sorted:
         boundaries: copies the data.
     """
 
-    __slots__ = ("_at", "_boundaries", "_listed", "_order", "_size", "first", "found", "last", "start", "stop", "stops")
+    __slots__ = ("_at", "_boundaries", "_order", "_size", "first", "found", "last", "start", "stop", "stops")
 
     def __init__(
         self, found: Segments, order: Ints, stops: Ints, parts: tuple[Ints, Ints], boundaries: Boundaries
@@ -49,7 +52,6 @@ class Sorted:
         self.found = found
         self._order, self.stops, self._boundaries = order, stops, boundaries
         self._at, self._size = found.at[order], found.size[order]
-        self._listed: tuple[list[int], list[int]] | None = None
         self.first, self.last = parts
         self.start = stops[self.first] - self._size[self.first]
         "Where the data of each direction would begin."
@@ -72,16 +74,16 @@ class Sorted:
 
     def tail(self, number: int, size: int) -> bytes:
         """Return the last bytes of a direction, ``size`` at most."""
-        if self._listed is None:
-            self._listed = self._at.tolist(), self._size.tolist()
-        at, sizes = self._listed
-        place, first = int(self.last[number]), int(self.first[number])
+        first, place, some = int(self.first[number]), int(self.last[number]), _FEW
         block, pieces = self.found.block, list[bytes]()
         while size and place > first:
-            place -= 1
-            begin, octets = at[place], sizes[place]
-            pieces.append(block[begin + max(0, octets - size) : begin + octets])
-            size -= len(pieces[-1])
+            begin = max(first, place - some)
+            at, sizes = self._at[begin:place].tolist(), self._size[begin:place].tolist()
+            while size and at:
+                start, octets = at.pop(), sizes.pop()
+                pieces.append(block[start + max(0, octets - size) : start + octets])
+                size -= len(pieces[-1])
+            place, some = begin, some * 4
         return pieces[0] if len(pieces) == 1 else b"".join(reversed(pieces))
 
     def joined(self, places: Ints, shift: Ints, total: int, others: list[tuple[int, bytes]]) -> bytes:

@@ -226,9 +226,7 @@ class Analysis:
     def _tables(self, frames: Frames, counted: Ints, held: Ints | None, *, final: bool) -> Tables:
         """Return the rows; ``counted`` are the numbers of the packets of the batch, from 0."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        known = frames.packet >= 0
-        numbers = np.zeros_like(frames.packet)
-        numbers[known] = counted[frames.packet[known]] + 1
+        numbers = np.append(counted, -1)[frames.packet] + 1  # 0 for the packet -1
         if "frames" in self.tables and len(frames):
             found["frames"] = [
                 frames.arrow(
@@ -452,7 +450,7 @@ def _by_side(frames: Frames, held: Ints) -> Ints:
     function = SHARED.compiled(kernel.sides)
     if function is not None:
         falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_)
-        made: Ints = np.empty((3, len(frames)), np.int64)
+        made = SHARED.room.numbers(3 * len(frames)).reshape(3, -1)
         function(held, frames.packet, frames.conn, falling, made)
         return made
     found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from afflux.capture import frame_kernels as kernel
 from afflux.capture import ledger_columns as names
 from afflux.capture.frames import Frames, Kinds
-from afflux.capture.kernels import SHARED, Boundaries
+from afflux.capture.kernels import SHARED, Boundaries, Room
 from afflux.capture.packets import Ints
 from afflux.core.meanings import Act, Meaning
 from afflux.filters.routes import route_in
@@ -25,8 +25,6 @@ __all__ = ["Translator"]
 _MOST_TYPES: Final = 4_096
 "Types of frames that are told apart: unknown types come from outside."
 _MOST_CACHED: Final = 4_096
-_MOST_ROWS: Final = 0x1_0000
-"Frames of the largest table whose memory is used again."
 _NONE: Final = Meaning("?")
 _SHORT: Final = 10
 "Bits of flags whose meaning is looked up at once: those of all protocols but ReactiveSocket."
@@ -62,14 +60,15 @@ class Translator:
         self._route_numbers: dict[str, int] = {}
         self._cache: dict[tuple[str, bytes], int] = {}
         self._kinds = _KindColumns(self, Kinds())
-        self._room: Ints = np.empty(0, np.int64)
+        self._room = Room()
 
     def table(self, frames: Frames, followers: Sequence[Follower], held: Ints | None) -> Ints:
         """Return a row for each frame, with the columns that ledger_kernels.py names. ``held``: see ``Ledger.take``.
         The table is valid until the next call."""
         if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
             self._kinds = _KindColumns(self, frames.kinds)
-        table = self._empty(len(frames))
+        size = len(frames) * names.FRAME_WIDTH
+        table = self._room.numbers(size).reshape((len(frames), names.FRAME_WIDTH), order="F")
         function = self._boundaries.compiled(kernel.meanings)
         if function is None or int(frames.flags.max(initial=0)) >> _SHORT:
             self._by_column(frames, followers, held, table)
@@ -124,16 +123,6 @@ class Translator:
         table[:, names.MILLIS] = 0
         table[:, names.HELD :] = 0 if held is None else held.T
         table[:, names.ACTS] = acts
-
-    def _empty(self, rows: int) -> Ints:
-        """Return a table without content, one column after the other in memory. The memory is that of the table before,
-        if it is large enough: the system would have to clear the pages of fresh memory."""
-        size = rows * names.FRAME_WIDTH
-        if size > len(self._room):
-            if rows > _MOST_ROWS:
-                return np.empty((rows, names.FRAME_WIDTH), np.int64, order="F")
-            self._room = np.empty(_MOST_ROWS * names.FRAME_WIDTH, np.int64)  # pages are only given as they are filled
-        return self._room[:size].reshape((rows, names.FRAME_WIDTH), order="F")
 
     def type_of(self, protocol: str, name: str | None) -> int:
         """Return the number of a type of frame."""
