@@ -15,17 +15,21 @@ from hypothesis import strategies as st
 
 from afflux.capture import connections
 from afflux.capture.header_kernels import pairs
-from afflux.capture.kernels import Boundaries
+from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.layouts import READABLE, Layout
 from afflux.capture.network import Network
 from afflux.capture.reading import Capture
+from afflux.capture.schemas import TABLES
+from afflux.capture.tables import analyze
 from afflux.protocols.registry import named
+from afflux.protocols.rsocket.frames import Setup
 from tests.capture.test_frames import DECLARED, encoded
 from tests.capture.writing import CLIENT, SERVER, SERVER6, Packet, Talk, ethernet, fragments, ipv4, pcap, pcapng, tcp
 from tests.examples import share
 
 PLAIN = Boundaries(patience=1 << 60)
 FAST = Boundaries(patience=0)
+COMPILED = Boundaries.compiled
 SEGMENTS = sys.modules["afflux.capture.segments"]
 
 
@@ -128,8 +132,10 @@ def test_pieces_of_a_block(block: bytes, sizes: list[int], data: st.DataObject) 
     starts = [data.draw(st.one_of(st.just(-1), st.integers(0, len(block) - size))) for size in sizes]
     wanted = [(start, size) for start, size in zip(starts, sizes, strict=True) if start >= 0]
     whole = b"".join(block[start : start + size] for start, size in wanted)
+    at, size = np.array(starts), np.array(sizes)
+    places = np.cumsum(np.where(at >= 0, size, 0)) - np.where(at >= 0, size, 0)
     for boundaries in (PLAIN, FAST):
-        assert bytes(boundaries.pieces(block, np.array(starts), np.array(sizes), len(whole))) == whole
+        assert bytes(boundaries.pieces(block, at, size, places, len(whole))) == whole
 
 
 @given(st.integers(0, 1 << 60), st.booleans())
@@ -165,3 +171,24 @@ def test_pairs_that_collide_are_given_up() -> None:
     for receiver, found in ((sender, count), (257 * sender[::-1], -1)):
         low, high = (same, same, sender), (same, same, receiver)
         assert pairs(low, high, *room, np.full(512, -1, np.int64)) == found
+
+
+@given(st.integers(0, 1 << 60))
+@settings(deadline=None, max_examples=share(0.1))
+def test_the_tables_of_a_capture(seed: int) -> None:
+    """Frames of all types on connections that last for several batches, in both orders of the ends."""
+    noise = random.Random(seed)
+    ends = [(SERVER[0], 40_000 + number) for number in range(3)]
+    talks = [Talk(CLIENT, end) if noise.randrange(2) else Talk(end, CLIENT) for end in ends]
+    packets = [packet for talk in talks for packet in (*talk.open(), *talk.send(True, Setup().encode(prefixed=True)))]
+    for number in range(60):
+        frames = [encoded("rsocket", noise) for _ in range(noise.randrange(9))]
+        data = b"".join(len(frame).to_bytes(3, "big") + frame for frame in frames)
+        packets += talks[number % 3].send(bool(noise.randrange(2)), data)
+    file, tables = pcap(packets), dict[str, list[Any]]()
+    for name, found in (("plain", PLAIN), ("fast", FAST)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(SHARED), "compiled", lambda self, function, found=found: COMPILED(found, function))
+            made = analyze(io.BytesIO(file), tables=TABLES, chunk=4_096)
+            tables[name] = [(table, rows.to_pylist()) for table, rows in made]
+    assert tables["fast"] == tables["plain"] and any(table == "frames" for table, _ in tables["fast"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from afflux.capture import arrays
+from afflux.capture import frame_kernels as kernel
 from afflux.capture.frames import NONE, NUMBERS, Frames
 from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.packets import NO_TIME, Ints
@@ -23,6 +25,10 @@ __all__ = ["batch"]
 
 _PAIRS = 0x1_0000
 "Types with flags that are found by their number; more are sorted."
+_FEW = 32
+"Words whose array is kept, and such arrays."
+_SHORT = 4_096
+"Characters of such words."
 _ERROR = pa.struct([("rule", pa.string()), ("reason", pa.string())])
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -47,7 +53,7 @@ def batch(
         "dir": words(["<", ">"], frames.client),
         "protocol": words([kind.protocol or None for kind in kinds], frames.kind),
         "type": words([kind.name for kind in kinds], frames.kind),
-        "flags": _flags(frames),
+        "flags": _flags(frames, boundaries),
         "error": _errors(frames.errors, count),
         "fields": words(*_distinct(frames.fields, count, "{}", _json)),
         "file": words(*_files(frames, file, earlier)),
@@ -74,6 +80,8 @@ def _files(frames: Frames, file: str | None, earlier: Sequence[str]) -> tuple[li
     names: dict[str | None, int] = {file: 0}
     numbers = np.array([names.setdefault(name, len(names)) for name in earlier], np.int32)
     found = np.zeros(len(frames), np.int32)
+    if not earlier:
+        return list(names), found
     first = np.flatnonzero((frames.packet >= 0) & (frames.packet < len(earlier)))
     found[first] = numbers[frames.packet[first]]
     return list(names), found
@@ -86,8 +94,15 @@ def _coded(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
     missing = [number for number, word in enumerate(words) if word is None]
     valid = arrays.valid(~np.isin(codes, missing)) if missing else None
     numbers = pa.Array.from_buffers(pa.int32(), len(codes), [valid, pa.py_buffer(codes)])
-    known = arrays.texts(["" if word is None else word for word in words])
+    shown = tuple(["" if word is None else word for word in words])
+    known = _words(shown) if len(shown) <= _FEW and sum(map(len, shown)) <= _SHORT else arrays.texts(shown)
     return pa.DictionaryArray.from_arrays(numbers, known, safe=False)
+
+
+@lru_cache(_FEW)
+def _words(words: tuple[str, ...]) -> pa.Array:
+    """Return few words as an array: most batches of a capture have the same."""
+    return arrays.texts(words)
 
 
 def _shown(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
@@ -95,7 +110,7 @@ def _shown(words: list[str | None], rows: npt.NDArray[Any]) -> pa.Array:
     return arrays.taken(arrays.texts(words), rows)
 
 
-def _flags(frames: Frames) -> pa.Array:
+def _flags(frames: Frames, boundaries: Boundaries) -> pa.Array:
     """Return the letters of the flags: each combination of a type and its flags is made once."""
     width = int(frames.flags.max(initial=0)).bit_length()
     pairs = frames.kind.astype(np.int64) << width | frames.flags
@@ -108,10 +123,10 @@ def _flags(frames: Frames) -> pa.Array:
     else:
         used, places = np.unique(pairs, return_inverse=True)
     words = [frames.kinds[pair >> width].letters(pair & (1 << width) - 1) for pair in used.tolist()]
-    return _letters(words, places)
+    return _letters(words, places, boundaries)
 
 
-def _letters(words: list[list[str]], rows: Ints) -> pa.Array:
+def _letters(words: list[list[str]], rows: Ints, boundaries: Boundaries) -> pa.Array:
     """Return the lists of letters with these numbers. Letters of one byte, as most are, are put together faster."""
     flat = [letter for found in words for letter in found]
     if not all(len(letter) == 1 and letter.isascii() for letter in flat):
@@ -120,11 +135,17 @@ def _letters(words: list[list[str]], rows: Ints) -> pa.Array:
         offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
         return arrays.taken(pa.ListArray.from_arrays(offsets, arrays.texts(flat)), rows)
     sizes = np.array([len(letters) for letters in words], np.int64)
-    firsts, counts = np.cumsum(sizes) - sizes, sizes[rows]
+    firsts, text = np.cumsum(sizes) - sizes, np.frombuffer("".join(flat).encode(), np.uint8)
     ends = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(counts, out=ends[1:])
-    places = np.arange(int(ends[-1])) + np.repeat(firsts[rows] - ends[:-1], counts)
-    octets = np.frombuffer("".join(flat).encode(), np.uint8)[places]
+    function = boundaries.compiled(kernel.letters)
+    if function is None:
+        counts = sizes[rows]
+        np.cumsum(counts, out=ends[1:])
+        octets = text[np.arange(int(ends[-1])) + np.repeat(firsts[rows] - ends[:-1], counts)]
+    else:
+        room: npt.NDArray[np.uint8] = np.empty(len(rows) * int(sizes.max(initial=0)), np.uint8)
+        function(rows, firsts, sizes, text, ends, room)
+        octets = room[: ends[-1]].copy()
     each = np.arange(len(octets) + 1, dtype=np.int32)
     letters = pa.Array.from_buffers(pa.string(), len(octets), [None, pa.py_buffer(each), pa.py_buffer(octets)])
     offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(ends)])
@@ -164,6 +185,6 @@ def _binary(block: bytes, at: Ints, sizes: Ints, boundaries: Boundaries) -> pa.A
     total = int(ends[-1])
     if total > 0x7FFF_FFFF:
         raise OverflowError(f"the payloads of one batch have {total} bytes: at most 2147483647 fit")
-    data = boundaries.pieces(block, at, sizes, total)
+    data = boundaries.pieces(block, at, sizes, ends[:-1], total)
     buffers = [arrays.valid(present), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(at), buffers)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture import frame_kernels as kernel
 from afflux.capture.conversation import Conversation
 from afflux.capture.frames import Frames, Kinds, Payloads, protocol_of
 from afflux.capture.kernels import SHARED, Boundaries
@@ -212,18 +213,13 @@ class BatchReader:
             layout = self._layouts[dissector.PROTOCOL] = Layout(dissector.declared)
         found = layout.read(rows.block, rows.at, rows.size)
         numbers: dict[str, Any] = found.numbers | {f"{name}_len": sizes for name, sizes in found.sizes.items()}
-        kind, mask = _kinds(layout, found, lanes.talks[0], kinds)
+        number, mask = _kinds(layout, found, lanes.talks[0], kinds)
         made = Frames(
             conversations=lanes.talks,
             kinds=kinds,
             packet=rows.packet,
-            time=time[rows.packet],
-            conn=lanes.conn[rows.lane],
-            client=lanes.client[rows.lane],
-            kind=kind,
-            flags=(found.word & mask).astype(np.int32),
+            **_details(rows, lanes, found, number, mask, time, self._boundaries),
             **numbers,
-            offset=rows.at + lanes.shift[rows.lane],
             length=rows.size,
             payloads=Payloads(rows.block, **found.at) if self._payload else None,
         )
@@ -298,14 +294,47 @@ def _read_as(lanes: list[_Lane], rows: Rows) -> Lanes:
 
 
 def _kinds(layout: Layout, found: Columns, conversation: Talk, kinds: Kinds) -> tuple[npt.NDArray[np.int32], Ints]:
-    """Return the kind of each frame that was read, and the bits of its declared flags."""
+    """Return the kind of each type on the wire of which frames were read, and the bits of its declared flags."""
     entry = protocol_of(conversation)
     size = max(max(layout.frames), int(found.code.max())) + 1
     number, mask = np.zeros(size, np.int32), np.zeros(size, np.int64)
     for code in found.own:
         number[code] = kinds.of(entry, layout.frames[code][0].NAME)
         mask[code] = sum(flag.bit for flag, _ in layout.frames[code][0].FLAGS)
-    return number[found.code], mask[found.code]
+    return number, mask
+
+
+def _details(
+    rows: Rows, lanes: Lanes, found: Columns, number: npt.NDArray[np.int32], mask: Ints, time: Ints,
+    boundaries: Boundaries,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the columns that follow from the type, the lane and the packet of frames. ``number`` and ``mask`` are what
+    ``_kinds`` returns; ``boundaries`` has the kernel, if it is compiled."""
+    function = boundaries.compiled(kernel.details)
+    if function is None:
+        return {
+            "time": time[rows.packet],
+            "conn": lanes.conn[rows.lane],
+            "client": lanes.client[rows.lane],
+            "kind": number[found.code],
+            "flags": (found.word & mask[found.code]).astype(np.int32),
+            "offset": rows.at + lanes.shift[rows.lane],
+        }
+    count = len(rows.at)
+    kinds = {
+        "kind": np.int32,
+        "flags": np.int32,
+        "time": np.int64,
+        "conn": np.int64,
+        "client": np.bool_,
+        "offset": np.int64,
+    }
+    made: dict[str, npt.NDArray[Any]] = {name: np.empty(count, kind) for name, kind in kinds.items()}
+    function(
+        found.code, found.word, rows.lane, rows.packet, rows.at, number, mask, time, lanes.conn, lanes.client,
+        lanes.shift, *made.values(),
+    )  # fmt: skip
+    return made
 
 
 def _fields(

@@ -215,12 +215,12 @@ class Delivering:
         data = self._sorted
         if data is None:
             data = self._sorted = Sorted(self._found, self._order, self._stops, self._parts, SHARED)
-        self._remember(half, data.block[max(start, stop - REMEMBERED) : stop])
+        self._remember(half, data.tail(number, REMEMBERED))
         # a consumer is a conversation if directions are decoded together
         if self._steady is None or not self._steady.take(
             cast("Conversation", consumer), rising, data, number, stop - start, position
         ):
-            consumer.data(rising, data.block[start:stop], *data.ends(number))
+            consumer.data(rising, data.octets(number), *data.ends(number))
 
     def _segment(self, key: Key, entry: Entry | None, row: Row) -> Entry | None:
         """Deliver one segment; return the connection that it belongs to, None before a connection begins."""

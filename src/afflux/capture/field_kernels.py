@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["ABSENT", "FLAGGED", "NEED", "NUMBER", "PASS", "REST", "SIZED", "STEP", "read"]
+__all__ = ["ABSENT", "FLAGGED", "NEED", "NUMBER", "PASS", "PLAIN", "REST", "SIZED", "STEP", "read"]
 
 NEED: Final = 0
 "The frame must have so many more bytes."
@@ -26,6 +26,8 @@ ABSENT: Final = 6
 "A flag that must not be set."
 STEP: Final = 6
 "Numbers of a step: what it is, and up to five more."
+PLAIN: Final = 5
+"Numbers that tell how simple frames of a type are read; see ``plain`` of ``read``."
 
 
 def read(  # long: a step after the other
@@ -37,6 +39,7 @@ def read(  # long: a step after the other
     shift: int,
     begins: Any,
     steps: Any,
+    plain: Any,
     codes: Any,
     words: Any,
     numbers: Any,
@@ -57,6 +60,9 @@ def read(  # long: a step after the other
         begins: the first step of each type, -1 for a type that is not read; and the number of steps at the end. The
             steps of the types are in the order of the types.
         steps: the steps of all types.
+        plain: a row for each type that tells how its simple frames are read, as most frames are: without steps. The
+            bits of the word that none of them has, -1 if the type has no such frames; the bytes before the rest; where
+            a number of 31 bits is in them, and its column; the column of the rest, -1 for none.
         codes: takes the type of each frame; ``words`` its word.
         numbers: takes the numbers, a row for each column; -1 where there is none.
         starts: takes where metadata and data begin, a row for each column; -1 for none. ``lengths`` takes their bytes.
@@ -83,6 +89,20 @@ def read(  # long: a step after the other
             seen[code] += 1
         step = begins[code]
         if step < 0:
+            continue
+        fixed = plain[code, 1]
+        left = sizes[row] - fixed
+        if plain[code, 0] & word == 0 and (left == 0 or (left > 0 and plain[code, 4] >= 0)):
+            first = start + plain[code, 2]
+            numbers[plain[code, 3], row] = (
+                int(data[first] & 0x7F) << 24
+                | int(data[first + 1]) << 16
+                | int(data[first + 2]) << 8
+                | int(data[first + 3])
+            )
+            if plain[code, 4] >= 0:
+                starts[plain[code, 4], row], lengths[plain[code, 4], row] = start + fixed, left
+            good[row] = True
             continue
         following = code + 1
         while begins[following] < 0:

@@ -7,7 +7,8 @@ a small capture, so it waits, unless another part of the process has imported it
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,14 @@ import numpy.typing as npt
 
 from afflux.capture.packets import PAD, Ints
 
-__all__ = ["PATIENCE", "SHARED", "Boundaries", "boundaries", "compiled", "gather", "records"]
+__all__ = ["PATIENCE", "SHARED", "Boundaries", "Room", "boundaries", "compiled", "gather", "records"]
 
 PATIENCE: Final = 800_000
 "Frames that are found in plain Python, which takes about as long as the import of numba."
+_MOST_KEPT: Final = 0x40_0000
+"Numbers whose memory is used again, at most: enough for the frames of a batch of a file (see ``tables.CHUNK``)."
+_COPIED: Final = 0x2_0000
+"Bytes that are copied at once: the processor may write longer pieces past its caches, and these are read next."
 
 
 def boundaries(
@@ -70,24 +75,23 @@ def boundaries(
     return count
 
 
-def gather(block: Any, at: Any, sizes: Any, out: Any) -> None:
-    """Copy pieces of ``block`` one after the other.
+def gather(block: Any, at: Any, sizes: Any, places: Any, out: Any) -> None:
+    """Copy pieces of ``block``.
 
     Args:
         block: the bytes.
         at: where each piece begins; negative for none.
         sizes: the bytes of each piece.
+        places: where in ``out`` each piece is copied to.
         out: receives the pieces.
     """
-    place = 0
     for row in range(len(at)):
         start = at[row]
         if start >= 0:
-            size = sizes[row]
+            size, place = sizes[row], places[row]
             piece, target = block[start : start + size], out[place : place + size]
             for octet in range(size):  # compiled, this is fast because both begin at 0
                 target[octet] = piece[octet]
-            place += size
 
 
 def records(data: Any, at: int, end: int, big: bool, swapped: bool, most: int, starts: Any) -> tuple[int, int, bool]:
@@ -123,6 +127,26 @@ def records(data: Any, at: int, end: int, big: bool, swapped: bool, most: int, s
     return count, at, False
 
 
+class Room(threading.local):
+    """Memory that a thread uses again and again, for what is needed until the next batch. The system has to clear the
+    pages of fresh memory, which can take longer than to fill them."""
+
+    def __init__(self) -> None:
+        self._kept: Ints = np.empty(0, np.int64)
+
+    def numbers(self, count: int) -> Ints:
+        """Return numbers without content, which are valid until the next call in this thread."""
+        if count > _MOST_KEPT:
+            return np.empty(count, np.int64)
+        if count > len(self._kept):
+            self._kept = np.empty(_MOST_KEPT, np.int64)  # it takes pages only as they are filled
+        return self._kept[:count]
+
+    def octets(self, count: int) -> npt.NDArray[np.uint8]:
+        """Return bytes without content, which are valid until the next call in this thread."""
+        return self.numbers(-(-count // 8)).view(np.uint8)[:count]
+
+
 class Boundaries:
     """Calls ``boundaries``, compiled if that is worth it.
 
@@ -135,13 +159,15 @@ class Boundaries:
         self._patient = patience > 0
         self._compiled: Callable[..., Any] | None = None
         self._functions: dict[Callable[..., Any], Callable[..., Any]] = {}
+        self.room = Room()
+        "Memory for what is of no use after the next call."
 
     def find(
         self, data: bytes, starts: Ints, stops: Ints, *, width: int, own: int, mask: int, largest: int
     ) -> tuple[Ints, Ints, Ints]:
         """Return where the frames begin, their sizes, and the tail of each region; see ``boundaries``."""
-        most = int((stops - starts).sum()) // width
-        at, sizes, tails = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(len(starts), np.int64)
+        at, sizes = self.room.numbers(int((stops - starts).sum()) // width * 2).reshape(2, -1)
+        tails: Ints = np.empty(len(starts), np.int64)
         if self._compiled is None and (self._left <= 0 or (self._patient and "numba" in sys.modules)):
             made = compiled(boundaries)
             self._compiled = None if made is boundaries else made
@@ -153,7 +179,7 @@ class Boundaries:
             out: list[Any] = [column.data for column in (at, sizes, tails)]  # faster than the array, item by item
             count = boundaries(data, starts.tolist(), stops.tolist(), out[0], out[1], out[2], width, own, mask, largest)
             self._left -= count
-        return at[:count].copy(), sizes[:count].copy(), tails  # views would keep all of the arrays
+        return at[:count].copy(), sizes[:count].copy(), tails
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any] | None:
         """Return a function compiled, once ``boundaries`` is; None before."""
@@ -172,24 +198,46 @@ class Boundaries:
         function = self.compiled(records)
         if function is None:
             return None
-        starts = np.empty(max(0, end - at) // 16, np.int64)
+        starts = self.room.numbers(max(0, end - at) // 16)
         count, rest, wrong = function(np.frombuffer(block, np.uint8), at, end, big, swapped, most, starts)
-        return starts[:count], rest, wrong
+        return starts[:count].copy(), rest, wrong
 
-    def pieces(self, block: bytes, at: Ints, sizes: Ints, total: int) -> npt.NDArray[np.uint8] | bytes:
-        """Return pieces of a block, ``total`` bytes, one after the other; see ``gather``."""
+    def pieces(self, block: bytes, at: Ints, sizes: Ints, places: Ints, total: int) -> npt.NDArray[np.uint8] | bytes:
+        """Return pieces of a block, ``total`` bytes without a gap; see ``gather``."""
         function = self.compiled(gather)
         if function is None:
-            places = zip(at.tolist(), sizes.tolist(), strict=True)
-            return b"".join([block[start : start + size] for start, size in places if start >= 0])
+            listed = zip(at.tolist(), sizes.tolist(), strict=True)
+            return b"".join([block[start : start + size] for start, size in listed if start >= 0])
         out = np.empty(total, np.uint8)
-        function(np.frombuffer(block, np.uint8), at, sizes, out)
+        function(np.frombuffer(block, np.uint8), at, sizes, places, out)
         return out
 
-    def joined(self, block: bytes, at: Ints, sizes: Ints, total: int) -> bytes:
-        """Return pieces of a block as ``pieces`` does, and ``PAD`` after them."""
-        pieces: list[Any] = [self.pieces(block, at, sizes, total), PAD]
-        return b"".join(pieces)
+    def joined(
+        self, block: bytes, at: Ints, sizes: Ints, places: Ints, total: int, others: Sequence[tuple[int, bytes]] = ()
+    ) -> bytes:
+        """Return ``total`` bytes, and ``PAD`` after them: pieces of a block, and other bytes at other places."""
+        function = self.compiled(gather)
+        if function is None:
+            return _copied(block, zip(at.tolist(), sizes.tolist(), places.tolist(), strict=True), total, others)
+        out = self.room.octets(total + len(PAD))
+        function(np.frombuffer(block, np.uint8), at, sizes, places, out)
+        for place, other in others:
+            out[place : place + len(other)] = np.frombuffer(other, np.uint8)
+        out[total:] = 0
+        view = out.data
+        return b"".join([view[begin : begin + _COPIED] for begin in range(0, len(out), _COPIED)])
+
+
+def _copied(
+    block: bytes, pieces: Iterable[tuple[int, int, int]], total: int, others: Sequence[tuple[int, bytes]]
+) -> bytes:
+    """Return what ``Boundaries.joined`` does."""
+    out, view = bytearray(total + len(PAD)), memoryview(block)
+    for start, size, place in pieces:
+        out[place : place + size] = view[start : start + size]
+    for place, other in others:
+        out[place : place + len(other)] = other
+    return bytes(out)
 
 
 SHARED: Final = Boundaries()

@@ -87,21 +87,24 @@ class Layout:
                 self._plans[code] = plan
                 names = {one.kind.column or one.name for one in declared[0].FIELDS}
                 self.own[code] = not names <= {*NUMBERS, *PAYLOADS}
-        self._begins, self._steps = self._program()
+        self._begins, self._steps, self._plain = self._program()
 
-    def _program(self) -> tuple[Ints, Ints]:
-        """Return the program of field_kernels.py that reads the types without fields that are no columns."""
+    def _program(self) -> tuple[Ints, Ints, Ints]:
+        """Return the program of field_kernels.py that reads the types without fields that are no columns: the first
+        steps, the steps, and how simple frames are read."""
         begins: Ints = np.full(max(self._plans, default=-1) + 2, -1, np.int64)
+        plain: Ints = np.full((len(begins) - 1, kernel.PLAIN), -1, np.int64)
         steps: list[tuple[int, ...]] = []
         for code, plan in sorted(self._plans.items()):
             if not self.own[code]:
                 begins[code] = len(steps)
                 steps += [step for part in plan for step in _steps(part)]
+                plain[code] = _plain(steps[begins[code] :])
         begins[-1] = len(steps)
         table: Ints = np.zeros((len(steps), kernel.STEP), np.int64)
         for row, step in enumerate(steps):
             table[row, : len(step)] = step
-        return begins, table
+        return begins, table, plain
 
     def read(self, block: bytes, at: Ints, sizes: Ints, boundaries: Boundaries = SHARED) -> Columns:
         """Read frames.
@@ -132,7 +135,7 @@ class Layout:
         )
         function(
             np.frombuffer(block, np.uint8), at, sizes, self.at, self.kind.size, self.kind.shift, self._begins,
-            self._steps, codes, words, numbers, starts, lengths, found.read, seen,
+            self._steps, self._plain, codes, words, numbers, starts, lengths, found.read, seen,
         )  # fmt: skip
         fields = Fields(block)
         for number in np.flatnonzero(seen).tolist():
@@ -322,6 +325,25 @@ def _steps(part: _Run | Field) -> list[tuple[int, ...]]:
         return [(kernel.REST, PAYLOADS.index(name))]
     flag = kind.flag.bit if isinstance(kind, Varying) and kind.flag is not None else 0
     return [(kernel.ABSENT, flag)]
+
+
+def _plain(steps: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return how the simple frames of a type are read, given its steps; see ``plain`` of ``field_kernels.read``. Simple
+    are frames of one run, and the rest of the frame after it."""
+    none = (-1,) * kernel.PLAIN
+    if [step[0] for step in steps[:3]] != [kernel.NEED, kernel.NUMBER, kernel.PASS] or steps[1][3] != 31:
+        return none
+    mask, rest = 0, -1
+    for what, *more in steps[3:]:
+        if (what == kernel.SIZED and more[1]) or what == kernel.FLAGGED:
+            mask |= more[1]
+        elif what == kernel.ABSENT:
+            mask |= more[0]
+        elif what == kernel.REST:
+            rest = more[0]
+        else:
+            return none
+    return mask, steps[2][1], steps[1][2], steps[1][1], rest
 
 
 def _readable(kind: Any, name: str) -> bool:

@@ -1,19 +1,21 @@
 """Decode together the directions of connections that only continue in a batch of packets.
 
 Theory of operation. In captures of services most directions bring a few segments in a batch, each of which continues
-the one before. Such a direction needs no event: ``Sorted`` puts the data of all segments end to end, sorted by
-direction, and ``Steady`` only notes which part of it is a direction's (``Run``). At the end of the batch one pass of
+the one before. Such a direction needs no event: ``Sorted`` sorts the segments by direction,
+and ``Steady`` only notes which of them are a direction's (``Run``). At the end of the batch one pass of
 the kernels finds the frames of all runs, and columns.py reads their fields. A run that cannot be read so becomes an
 event of its conversation, in its place among the others: both ways have the same results.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from afflux.capture.packets import PAD, Ints
+from afflux.capture import frame_kernels as kernel
+from afflux.capture.packets import Ints
 from afflux.capture.settings import Event, Settings
 from afflux.capture.whole import Lanes, Rows, Whole
 
@@ -27,41 +29,75 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "Sorted", "Steady", "Together", "proceed"]
 
+_FEW: Final = 16
+"Segments whose last bytes are looked for first: most have 1,448 bytes, and 16 KiB are remembered (recent.py)."
+
 
 class Sorted:
-    """The data of the segments of a batch, end to end, sorted by direction.
+    """The data of the segments of a batch, sorted by direction. Nothing is copied before it is asked for.
 
     Args:
         found: the segments.
         order: their order.
-        stops: where the data of each ends.
+        stops: where the data of each would end if it was put end to end.
         parts: the first segment of each direction, as a place in the order, and the one after the last.
         boundaries: copies the data.
     """
 
-    __slots__ = ("_found", "_order", "block", "first", "last", "start", "stop", "stops")
+    __slots__ = ("_at", "_boundaries", "_order", "_size", "first", "found", "last", "start", "stop", "stops")
 
     def __init__(
         self, found: Segments, order: Ints, stops: Ints, parts: tuple[Ints, Ints], boundaries: Boundaries
     ) -> None:
-        self._found, self._order, self.stops = found, order, stops
+        self.found = found
+        self._order, self.stops, self._boundaries = order, stops, boundaries
+        self._at, self._size = found.at[order], found.size[order]
         self.first, self.last = parts
-        self.start = stops[self.first] - found.size[order[self.first]]
-        "Where the data of each direction begins in the block."
+        self.start = stops[self.first] - self._size[self.first]
+        "Where the data of each direction would begin."
         self.stop = stops[self.last - 1]
-        "Where it ends."
-        self.block = boundaries.joined(found.block, found.at[order], found.size[order], int(stops[-1]))
-        "The data, and ``PAD`` after it."
+        "Where it would end."
 
     def packets(self, places: Ints | slice) -> Ints:
         """Return the packets of segments, given their places in the order."""
-        found: Ints = self._found.index[self._order[places]]
+        found: Ints = self.found.index[self._order[places]]
         return found
 
     def ends(self, number: int) -> tuple[list[int], list[int]]:
         """Return where the data of a direction's segments ends, counted from its beginning, and their packets."""
         some = slice(int(self.first[number]), int(self.last[number]))
         return (self.stops[some] - self.start[number]).tolist(), self.packets(some).tolist()
+
+    def octets(self, number: int) -> bytes:
+        """Return the data of a direction."""
+        return self.tail(number, int(self.stop[number] - self.start[number]))
+
+    def tail(self, number: int, size: int) -> bytes:
+        """Return the last bytes of a direction, ``size`` at most."""
+        first, place, some = int(self.first[number]), int(self.last[number]), _FEW
+        block, pieces = self.found.block, list[bytes]()
+        while size and place > first:
+            begin = max(first, place - some)
+            at, sizes = self._at[begin:place].tolist(), self._size[begin:place].tolist()
+            while size and at:
+                start, octets = at.pop(), sizes.pop()
+                pieces.append(block[start + max(0, octets - size) : start + octets])
+                size -= len(pieces[-1])
+            place, some = begin, some * 4
+        return pieces[0] if len(pieces) == 1 else b"".join(reversed(pieces))
+
+    def joined(self, places: Ints, shift: Ints, total: int, others: list[tuple[int, bytes]]) -> bytes:
+        """Return a block of ``total`` bytes, and ``PAD`` after them: the data of segments, and other bytes.
+
+        Args:
+            places: the segments, as places in the order.
+            shift: how far each is behind the place that ``stops`` tells.
+            total: the bytes of the block.
+            others: where other bytes are in the block, and these.
+        """
+        size = self._size[places]
+        begin = self.stops[places] - size + shift
+        return self._boundaries.joined(self.found.block, self._at[places], size, begin, total, others)
 
 
 class Run(NamedTuple):
@@ -87,14 +123,18 @@ class _Group:
     def __init__(self, runs: list[Run], data: Sorted, boundaries: Boundaries) -> None:
         self.runs = runs
         self._data = data
+        self._boundaries = boundaries
         self._numbers: Ints = np.array([run.number for run in runs], np.int64)
         self._rests: Ints = np.array([len(run.rest) for run in runs], np.int64)
-        self.block, starts, stops, self._shift = self._joined()
-        self.starts, self.stops = starts, stops
+        first = data.first[self._numbers]
+        counts = data.last[self._numbers] - first
+        self._lane = np.repeat(np.arange(len(counts)), counts)
+        self._places = np.arange(len(self._lane)) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        self.block, self.starts, self.stops, self._shift = self._joined()
         dissector = runs[0].dissector
         prefix = dissector.prefix
         self._at, self._size, tails = boundaries.find(
-            self.block, starts, stops, width=prefix.width, own=prefix.own,
+            self.block, self.starts, self.stops, width=prefix.width, own=prefix.own,
             mask=(1 << 8 * prefix.width) - 1 & ~prefix.reserved, largest=dissector.largest,
         )  # fmt: skip
         self.tails = tails
@@ -102,28 +142,36 @@ class _Group:
 
     def _joined(self) -> tuple[bytes, Ints, Ints, Ints]:
         """Return the bytes of all runs: the block, where each run begins and ends in it, and how far the data of each
-        is from its place in the block of the batch. Without rests, that block is the one of the batch."""
+        segment is from the place that ``Sorted`` tells."""
         data, rests = self._data, self._rests
-        starts, stops = data.start[self._numbers], data.stop[self._numbers]
-        if not rests.any():
-            return data.block, starts, stops, np.zeros_like(rests)
-        view, pieces = memoryview(data.block), list[bytes | memoryview]()
-        for run, start, stop in zip(self.runs, starts.tolist(), stops.tolist(), strict=True):
-            pieces += (run.rest, view[start:stop])
-        ends: Ints = np.cumsum(rests + stops - starts)
-        return b"".join((*pieces, PAD)), ends - (rests + stops - starts), ends, ends - stops
+        stops = data.stop[self._numbers]
+        sizes = rests + stops - data.start[self._numbers]
+        ends: Ints = np.cumsum(sizes)
+        starts, shift = ends - sizes, (ends - stops)[self._lane]
+        others = [(start, run.rest) for start, run in zip(starts.tolist(), self.runs, strict=True) if run.rest]
+        return data.joined(self._places, shift, int(ends[-1]), others), starts, ends, shift
 
     def rows(self) -> Rows:
         """Return the frames, in the order of the packets that completed them."""
-        first, last = self._data.first[self._numbers], self._data.last[self._numbers]
-        counts = last - first
-        lane = np.repeat(np.arange(len(counts)), counts)
-        places = np.arange(len(lane)) + np.repeat(first - np.cumsum(counts) + counts, counts)
-        known = np.searchsorted(self._at + self._size, self._data.stops[places] + self._shift[lane], "right")
-        segment = np.repeat(np.arange(len(places)), np.diff(known, prepend=0))
-        packets = self._data.packets(places)[segment]
-        found = Rows(self.block, self._at, self._size, lane[segment], packets, np.zeros(len(segment), np.int64))
+        function = self._boundaries.compiled(kernel.ordered)
+        if function is not None:
+            return self._sorted(function)
+        known = np.searchsorted(self._at + self._size, self._data.stops[self._places] + self._shift, "right")
+        segment = np.repeat(np.arange(len(known)), np.diff(known, prepend=0))
+        packets = self._data.packets(self._places)[segment]
+        lane = self._lane[segment]
+        found = Rows(self.block, self._at, self._size, lane, packets, np.zeros(len(segment), np.int64))
         return found.where(np.argsort(packets, kind="stable"))
+
+    def _sorted(self, function: Callable[..., None]) -> Rows:
+        """Return what ``rows`` does."""
+        count, packets = len(self._at), self._data.packets(self._places)
+        ends = self._data.stops[self._places] + self._shift
+        counts = np.zeros(int(packets.max(initial=0)) + 2, np.int64)
+        out: Ints = np.empty((4, count), np.int64)
+        function(self._at, self._size, ends, self._lane, packets, counts, np.empty(count, np.int32), out)
+        at, size, lane, packet = out
+        return Rows(self.block, at, size, lane, packet, np.zeros(count, np.int64))
 
     def lanes(self) -> Lanes:
         """Return what is needed to read the frames."""
@@ -246,7 +294,7 @@ def proceed(dissector: Prefixed, size: int, rest: bytes) -> None:
 
 def _event(run: Run, data: Sorted) -> Event:
     """Return a run as an event."""
-    octets = data.block[data.start[run.number] : data.stop[run.number]]
+    octets = data.octets(run.number)
     return Event(run.conversation, run.rising, run.side, octets, run.position, *data.ends(run.number))
 
 

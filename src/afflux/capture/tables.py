@@ -13,6 +13,7 @@ from weakref import proxy
 
 import numpy as np
 
+from afflux.capture import frame_kernels as kernel
 from afflux.capture import rows
 from afflux.capture.arrays import column
 from afflux.capture.batches import FrameBatches
@@ -23,6 +24,7 @@ from afflux.capture.connections import Key, Opening
 from afflux.capture.conversation import Conversation
 from afflux.capture.flows import Connection
 from afflux.capture.frames import Frames
+from afflux.capture.kernels import SHARED
 from afflux.capture.ledger import Closing, Ending, Findings, Ledger, Wrong
 from afflux.capture.ledger_columns import DOUBTED
 from afflux.capture.order import REMEDY, Late, Order
@@ -224,9 +226,7 @@ class Analysis:
     def _tables(self, frames: Frames, counted: Ints, held: Ints | None, *, final: bool) -> Tables:
         """Return the rows; ``counted`` are the numbers of the packets of the batch, from 0."""
         found: dict[str, list[pa.RecordBatch]] = {}
-        known = frames.packet >= 0
-        numbers = np.zeros_like(frames.packet)
-        numbers[known] = counted[frames.packet[known]] + 1
+        numbers = np.append(counted, -1)[frames.packet] + 1  # 0 for the packet -1
         if "frames" in self.tables and len(frames):
             found["frames"] = [
                 frames.arrow(
@@ -447,6 +447,12 @@ def _by_side(frames: Frames, held: Ints) -> Ints:
     and what is missing of it (see ``ledger_columns.MISSED``)."""
     if not len(held):
         return np.zeros((3, len(frames)), np.int64)
+    function = SHARED.compiled(kernel.sides)
+    if function is not None:
+        falling = ~np.array([rising(conversation) for conversation in frames.conversations], np.bool_)
+        made = SHARED.room.numbers(3 * len(frames)).reshape(3, -1)
+        function(held, frames.packet, frames.conn, falling, made)
+        return made
     found = np.ascontiguousarray(held.T).take(frames.packet, axis=1, mode="clip")
     if len(frames) and frames.packet.min() < 0:
         found[:, frames.packet < 0] = 0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from afflux.capture import frame_kernels as kernel
 from afflux.capture import ledger_columns as names
 from afflux.capture.frames import Frames, Kinds
+from afflux.capture.kernels import SHARED, Boundaries, Room
 from afflux.capture.packets import Ints
 from afflux.core.dissector import OVER_LIMIT
 from afflux.core.meanings import Act, Meaning
@@ -27,6 +29,15 @@ _MOST_CACHED: Final = 4_096
 _NONE: Final = Meaning("?")
 _SHORT: Final = 10
 "Bits of flags whose meaning is looked up at once: those of all protocols but ReactiveSocket."
+_PLACES: Final[Ints] = np.array(
+    [
+        names.TIME, names.SIDE, names.CONNS, names.TYPE, names.LETTER, names.NEW_KIND, names.SIZE, names.ITEM_COUNT,
+        names.ACTS, names.NEW_ROUTE, names.MILLIS, names.STREAM_ID, names.NUMBER, names.CODES, names.AT,
+    ],
+    np.int64,
+)  # fmt: skip
+"Where the kernel writes; see ``frame_kernels.meanings``."
+_NOTHING: Final[Ints] = np.empty((3, 0), np.int64)
 _FLAGS: Final = 3
 "The most flags of a frame that have a meaning."
 
@@ -36,10 +47,12 @@ class Translator:
 
     Args:
         most: routes that are told apart; further ones count as none.
+        boundaries: has the kernel, if it is compiled.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, boundaries: Boundaries = SHARED) -> None:
         self._most = most
+        self._boundaries = boundaries
         self.types: list[tuple[str, str | None]] = []
         "The types of frames that occur: protocol and name."
         self._type_numbers: dict[tuple[str, str | None], int] = {}
@@ -48,13 +61,47 @@ class Translator:
         self._route_numbers: dict[str, int] = {}
         self._cache: dict[tuple[str, bytes], int] = {}
         self._kinds = _KindColumns(self, Kinds())
+        self._room = Room()
 
     def table(self, frames: Frames, followers: Sequence[Follower], held: Ints | None) -> Ints:
-        """Return a row for each frame, with the columns that ledger_kernels.py names. ``held``: see ``Ledger.take``."""
+        """Return a row for each frame, with the columns that ledger_kernels.py names. ``held``: see ``Ledger.take``.
+        The table is valid until the next call."""
         if self._kinds.kinds is not frames.kinds or self._kinds.size != len(frames.kinds):
             self._kinds = _KindColumns(self, frames.kinds)
+        size = len(frames) * names.FRAME_WIDTH
+        table = self._room.numbers(size).reshape((len(frames), names.FRAME_WIDTH), order="F")
+        function = self._boundaries.compiled(kernel.meanings)
+        if function is None or int(frames.flags.max(initial=0)) >> _SHORT:
+            self._by_column(frames, followers, held, table)
+            special = opens = True
+        else:
+            special, opens = self._by_frame(function, frames, followers, held, table)
+        for row, (rule, _) in frames.errors.items():
+            lost = names.A_LOST if rule in ("lost", OVER_LIMIT) else names.A_SKIP
+            table[row, names.ACTS] = lost if frames.length[row] >= 0 else names.A_OVER
+        if special:
+            self._fields(frames, followers, table)
+        if opens:
+            self._routes(frames, followers, table)
+        return table
+
+    def _by_frame(
+        self, function: Callable[..., tuple[bool, bool]], frames: Frames, followers: Sequence[Follower],
+        held: Ints | None, table: Ints,
+    ) -> tuple[bool, bool]:  # fmt: skip
+        """Fill the table with the kernel; return what that returns."""
+        known = self._kinds
+        conns = np.array([one.number for one in followers], np.int64)
+        numbers = (frames.stream, frames.n, frames.code, frames.offset)
+        return function(
+            frames.time, frames.client, frames.conn, frames.kind, frames.flags, numbers, frames.data_len,
+            frames.metadata_len, _NOTHING if held is None else held, conns, known.columns, known.by_flags, _SHORT,
+            _PLACES, known.special, int(Act.OPEN), table.T,
+        )  # fmt: skip
+
+    def _by_column(self, frames: Frames, followers: Sequence[Follower], held: Ints | None, table: Ints) -> None:
+        """Fill the table with numpy."""
         known, kind = self._kinds, frames.kind.astype(np.intp)
-        table = np.empty((len(frames), names.FRAME_WIDTH), np.int64, order="F")
         size = np.maximum(frames.data_len, 0) + np.maximum(frames.metadata_len, 0)
         acts = known.acts_of(kind, frames.flags)
         conns = np.array([one.number for one in followers], np.int64)
@@ -76,13 +123,7 @@ class Translator:
         table[:, names.NEW_ROUTE] = -1
         table[:, names.MILLIS] = 0
         table[:, names.HELD :] = 0 if held is None else held.T
-        for row, (rule, _) in frames.errors.items():
-            lost = names.A_LOST if rule in ("lost", OVER_LIMIT) else names.A_SKIP
-            acts[row] = lost if frames.length[row] >= 0 else names.A_OVER
         table[:, names.ACTS] = acts
-        self._fields(frames, followers, table)
-        self._routes(frames, followers, table)
-        return table
 
     def type_of(self, protocol: str, name: str | None) -> int:
         """Return the number of a type of frame."""
@@ -136,9 +177,8 @@ class Translator:
         table[opening, names.NEW_ROUTE] = found
 
     def _route(self, follower: Follower, metadata: bytes | None, fields: dict[int, dict[str, Any]], row: int) -> int:
-        meanings = follower.meanings
         """Return the number of a route; -1 for none."""
-        route = route_in(meanings, metadata, fields.get(row, {}), follower.setup)
+        route = route_in(follower.meanings, metadata, fields.get(row, {}), follower.setup)
         if route is None or (route not in self._route_numbers and len(self.routes) >= self._most):
             return -1
         number = self._route_numbers.setdefault(route, len(self.routes))
@@ -183,13 +223,15 @@ class _KindColumns:
             for at, (letter, more) in enumerate(meaning.flags.items()):
                 self.bits[at][number], self.more[at][number] = kind.bit(letter), more
         kinds_of, flags = np.divmod(np.arange(size << _SHORT), 1 << _SHORT)
-        self._by_flags = self._slowly(kinds_of, flags)
+        self.by_flags = self._slowly(kinds_of, flags)
+        self.columns: Ints = np.array([self.types, self.letters, self.opens, self.octets], np.int64)
+        self.special = self.numbered | self.first
 
     def acts_of(self, kind: npt.NDArray[np.intp], flags: npt.NDArray[np.int32]) -> Ints:
         """Return what frames of these types with these flags do."""
         if len(flags) and int(flags.max()) >> _SHORT:
             return self._slowly(kind, flags)
-        found: Ints = self._by_flags[(kind << _SHORT) | flags]
+        found: Ints = self.by_flags[(kind << _SHORT) | flags]
         return found
 
     def _slowly(self, kind: npt.NDArray[Any], flags: npt.NDArray[Any]) -> Ints:

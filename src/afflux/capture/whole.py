@@ -259,7 +259,7 @@ class Whole:
         ends = np.cumsum(size)
         octets = np.bincount(lane, size, 2 * len(flows)).astype(np.int64)
         stops = np.cumsum(octets)
-        block = self._boundaries.joined(found.block, found.at[rows], size, int(ends[-1]))
+        block = self._boundaries.joined(found.block, found.at[rows], size, ends - size, int(ends[-1]))
         prefix = shape.client.prefix
         at, sizes, tails = self._boundaries.find(
             block, stops - octets, stops, width=prefix.width, own=prefix.own,
