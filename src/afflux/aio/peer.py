@@ -121,27 +121,18 @@ class Peer(AsyncOnly, Opens):
         try:
             call = calls.ask(payload, size)
         except RuntimeError as error:  # such as of a loop that is closed
-            raise self._elsewhere(error) from None
+            raise _elsewhere(error, self._driver) from None
         try:
             answer: Payload = await call[1]
             return answer
         except RuntimeError as error:  # asyncio does not await the future of another loop
             call[1].cancel()
-            raise self._elsewhere(error) from None
+            raise _elsewhere(error, self._driver) from None
         except asyncio.CancelledError:
             calls.withdraw(call)
             raise
         finally:
             del call  # its error refers to this frame: the payload is to be freed without a garbage collector
-
-    def _elsewhere(self, error: RuntimeError) -> Exception:
-        """Return the error of a request that was made in another event loop than the connection's, else ``error``."""
-        if asyncio.get_running_loop() is self._driver.state.loop:
-            return error
-        return LocalProtocolError(
-            "this connection belongs to another event loop: use it in the loop that made it, such as in one call of "
-            "asyncio.run, or use afflux.sync"
-        )
 
     async def fire(
         self,
@@ -397,6 +388,16 @@ class Peer(AsyncOnly, Opens):
 
     def __repr__(self) -> str:
         return f"<Peer {self.uri}{' closed' if self.closed else ''}>"
+
+
+def _elsewhere(error: RuntimeError, driver: Driver) -> Exception:
+    """Return the error of a request that was made in another event loop than the connection's, else ``error``."""
+    if asyncio.get_running_loop() is driver.state.loop:
+        return error
+    return LocalProtocolError(
+        "this connection belongs to another event loop: use it in the loop that made it, such as in one call of "
+        "asyncio.run, or use afflux.sync"
+    )
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:
