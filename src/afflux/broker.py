@@ -18,6 +18,7 @@ from afflux.aio.flow import ItemStream
 from afflux.aio.peer import Peer, current_peer
 from afflux.aio.server import OnSetup
 from afflux.calls import entries
+from afflux.calls.arguments import check_type
 from afflux.core.errors import Canceled, ConnectionClosed, Error, Invalid, Rejected, Violation
 from afflux.core.payload import Payload
 from afflux.protocols.rsocket.metadata.broker import (
@@ -53,6 +54,9 @@ class Broker:
             published text the receiver does it.
         address_metadata: ADDRESS has a list of metadata before its tags, as in the published text (D-9).
         pick: selects a route of a unicast request; by default the least recently used.
+
+    Raises:
+        TypeError, ValueError: ``routes``, ``receivers`` or ``credit`` is not a whole number, 1 or more.
     """
 
     def __init__(
@@ -66,8 +70,10 @@ class Broker:
         address_metadata: bool = False,
         pick: Callable[[Sequence[Member[Peer]]], Member[Peer]] | None = None,
     ) -> None:
-        if credit < 1:
-            raise ValueError(f"credit must be 1 or more, not {credit}")
+        for name, number in (("routes", routes), ("receivers", receivers), ("credit", credit)):
+            check_type(name, number, int, "a whole number, 1 or more")
+            if number < 1:
+                raise ValueError(f"{name} must be 1 or more, not {number}")
         self.id = token_bytes(16)
         "The broker's id."
         self.table: RouteTable[Peer] = RouteTable(routes=routes, pick=pick)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, get_args
 
 from afflux.aio.traffic import Traffic
+from afflux.calls.arguments import check_type, wrong
 from afflux.core.credit import Bound, Unit
 
 if TYPE_CHECKING:
@@ -95,8 +96,12 @@ async def watched(server: Server, seconds: float) -> AsyncIterator[Watched]:
     """Sample a server that has started now, and then every ``seconds``.
 
     Raises:
+        TypeError: ``server`` is not a server, or ``seconds`` is not a number.
         ValueError: ``seconds`` is not above 0.
     """
+    if not callable(getattr(server, "traffic", None)):
+        raise wrong("server", server, "a server of afflux.serve, such as in async with afflux.serve(…) as server")
+    check_type("every=", seconds, (int, float), "a number of seconds")
     if not seconds > 0:
         raise ValueError(f"every={seconds!r}: expected seconds above 0")
     found = Watched(server)

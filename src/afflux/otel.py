@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from afflux.aio.current import mime_types, takes_entries
 from afflux.calls import entries, entries_of
+from afflux.calls.arguments import wrong
 from afflux.core.errors import Invalid, LocalProtocolError, MissingExtra
 from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next, NextItems
@@ -61,6 +62,7 @@ class Tracing(Middleware):
 
     Raises:
         MissingExtra: the OpenTelemetry API is not installed.
+        TypeError: ``tracer_provider`` is not a provider.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None, *, routes: Iterable[str] = ()) -> None:
@@ -70,6 +72,8 @@ class Tracing(Middleware):
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise MissingExtra("OpenTelemetry", "otel") from None
+        if tracer_provider is not None and not callable(getattr(tracer_provider, "get_tracer", None)):
+            raise wrong("tracer_provider=", tracer_provider, "a TracerProvider of OpenTelemetry")
         self._trace = trace
         self._no_context = Context()
         self._tracer = trace.get_tracer(_SCOPE, tracer_provider=tracer_provider)
@@ -194,6 +198,7 @@ def observer(meter_provider: MeterProvider | None = None) -> Callable[[Observati
 
     Raises:
         MissingExtra: the OpenTelemetry API is not installed.
+        TypeError: ``meter_provider`` is not a provider.
     """
     meter = _provider(meter_provider).get_meter(_SCOPE)
     durations = {
@@ -237,6 +242,7 @@ async def watch(
 
     Raises:
         MissingExtra: the OpenTelemetry API is not installed.
+        TypeError: ``server`` is not a server, or ``meter_provider`` is not a provider.
         ValueError: ``every`` is not above 0.
     """
     provider = _provider(meter_provider)
@@ -294,6 +300,8 @@ def _ways(sent: int, received: int) -> Iterable[tuple[int, Mapping[str, str]]]:
 
 def _provider(given: MeterProvider | None) -> MeterProvider:
     provider: MeterProvider = _metrics().get_meter_provider() if given is None else given
+    if not callable(getattr(provider, "get_meter", None)):
+        raise wrong("meter_provider=", given, "a MeterProvider of OpenTelemetry")
     return provider
 
 

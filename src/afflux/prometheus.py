@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from afflux.calls.arguments import wrong
 from afflux.core.errors import MissingExtra
 from afflux.middleware.metrics import Observation
 from afflux.observing import CAUSES, EVERY, Sample, Watched, watched
@@ -47,9 +48,10 @@ def observer(registry: CollectorRegistry | None = None) -> Callable[[Observation
 
     Raises:
         MissingExtra: prometheus-client is not installed.
+        TypeError: ``registry`` is not a CollectorRegistry.
     """
     client = _client()
-    registry = client.REGISTRY if registry is None else registry
+    registry = _registry(client, registry)
     if registry in _observers:
         return _observers[registry]
     calls = client.Counter("afflux_calls", "Calls that have ended.", (*_CALL, "outcome"), registry=registry)
@@ -85,10 +87,11 @@ async def watch(
 
     Raises:
         MissingExtra: prometheus-client is not installed.
+        TypeError: ``server`` is not a server, or ``registry`` is not a CollectorRegistry.
         ValueError: ``every`` is not above 0.
     """
     client = _client()
-    registry = client.REGISTRY if registry is None else registry
+    registry = _registry(client, registry)
     if (servers := _collectors.get(registry)) is None:
         servers = _collectors[registry] = _Servers()
         registry.register(servers)
@@ -151,6 +154,13 @@ def _stalls(one: Sample) -> Iterable[tuple[str, int]]:
 
 def _ways(sent: int, received: int) -> Iterable[tuple[str, int]]:
     return (("sent", sent), ("received", received))
+
+
+def _registry(client: Any, given: CollectorRegistry | None) -> CollectorRegistry:
+    if not isinstance(given, client.CollectorRegistry | None):
+        raise wrong("registry=", given, "a CollectorRegistry of prometheus_client")
+    registry: CollectorRegistry = client.REGISTRY if given is None else given
+    return registry
 
 
 def _client() -> Any:

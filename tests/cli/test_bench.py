@@ -12,6 +12,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -379,3 +380,13 @@ def test_an_address_that_can_not_be() -> None:
     ran = here("rsoket+tcp://127.0.0.1:1")
     assert ran.returncode == 2
     assert 'did you mean "rsocket"' in ran.stderr
+
+
+def test_a_silent_peer_ends_the_run_with_a_hint() -> None:
+    """Not one request after the other waits for a peer that has never said anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ran = here(f"tcp://127.0.0.1:{server.getsockname()[1]}", "--stream", "-n", "50", "--timeout", "100ms")
+    assert ran.returncode == 3
+    failures = json.loads(ran.stdout)["failures"]
+    assert [failure["count"] for failure in failures] == [1]
+    assert ran.stderr.count(", and nothing before; does it speak rsocket?\n") == 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import afflux as package
-from afflux.cli import findings
+from afflux.cli import doctor, findings
 from afflux.core.errors import MissingExtra
 from afflux.spark import session
 from tests.cli.running import afflux
@@ -76,3 +76,19 @@ def test_its_outputs_agree() -> None:
 def test_it_works_without_anything_on_path() -> None:
     bare = {"PATH": "/nowhere", "JAVA_HOME": "", "HOME": os.environ.get("HOME", "/")}
     assert afflux("doctor", env=bare).returncode == 0
+
+
+def test_each_row_fits_on_a_line_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """A remedy has a line of its own where the table is wide."""
+    java = findings.Finding(name="java", version="17", purpose="Spark; /usr/lib/jvm/java-17-openjdk-amd64", remedy=None)
+    widest = findings.Finding(name="vl-convert-python", version="1.9.0.post1", purpose="HTML reports", remedy=None)
+    gone = findings.Finding(name="cbor2", version=None, purpose="CBOR", remedy='pip install "afflux[codecs]"')
+    doctor._table([java, widest])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["found", "java", "vl-convert-python"]
+    assert lines[1].rstrip().endswith("java-17-openjdk-amd64")
+    doctor._table([java, widest, gone])
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), lines[-1]) == (5, 'cbor2: pip install "afflux[codecs]"')
+    doctor._table([gone])
+    assert capsys.readouterr().out.splitlines()[-1].endswith('CBOR     pip install "afflux[codecs]"')

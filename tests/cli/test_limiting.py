@@ -74,6 +74,20 @@ def test_a_mistake_is_named(command: tuple[str, ...], given: list[str], told: st
     assert (ran.code, ran.errors.count("\n"), told in ran.errors) == (2, 1, True), ran.errors
 
 
+@pytest.mark.parametrize(
+    ("given", "unit"),
+    [
+        ("sessions=200", "Jmux ids per connection"),
+        ("payload_bytes=64GiB", "bytes, all queues of a connection"),
+        ("keepalive_s=1000", "seconds, proposed in SETUP"),
+        ("streams=1.5", "handlers"),
+    ],
+)
+def test_a_mistake_names_the_unit(given: str, unit: str) -> None:
+    ran = here("serve", "tcp://127.0.0.1:0", "--demo", "--limit", given)
+    assert (ran.code, f"({unit}" in ran.errors, ran.errors.count("(")) == (2, True, 1), ran.errors
+
+
 def test_a_refused_size_names_the_size_the_limit_and_the_option(small: Server) -> None:
     """On both sides: the server refuses a request, the client an answer."""
     sent = here("request", small.uri, "-d", "x" * 2000)

@@ -315,7 +315,7 @@ class Connecting(AsyncOnly):
                 if until is not None:
                     await asyncio.wait((until, driver.closed), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError as error:
-            raise ConnectFailed(f"{plan.address} did not answer within {plan.timeout:g} s") from error
+            raise ConnectFailed(f"{plan.address} did not answer within {clock.in_words(plan.timeout)}") from error
 
 
 def connect(

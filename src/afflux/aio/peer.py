@@ -107,6 +107,7 @@ class Peer(AsyncOnly, Opens):
         Raises:
             Rejected, Canceled, Invalid, ApplicationError: the peer's error.
             ConnectionClosed: the connection ended first.
+            LocalProtocolError: the request cannot be sent, or the connection belongs to another event loop.
         """
         payload = payload_for(self._driver.engine, data, metadata, route, cursor)
         size = len(payload.data) if payload.metadata is None else len(payload.data) + len(payload.metadata)
@@ -117,10 +118,16 @@ class Peer(AsyncOnly, Opens):
             await calls.ready(size)
             if not calls.may_batch():
                 return await calls.ask_alone(payload)
-        call = calls.ask(payload, size)
+        try:
+            call = calls.ask(payload, size)
+        except RuntimeError as error:  # such as of a loop that is closed
+            raise _elsewhere(error, self._driver) from None
         try:
             answer: Payload = await call[1]
             return answer
+        except RuntimeError as error:  # asyncio does not await the future of another loop
+            call[1].cancel()
+            raise _elsewhere(error, self._driver) from None
         except asyncio.CancelledError:
             calls.withdraw(call)
             raise
@@ -381,6 +388,16 @@ class Peer(AsyncOnly, Opens):
 
     def __repr__(self) -> str:
         return f"<Peer {self.uri}{' closed' if self.closed else ''}>"
+
+
+def _elsewhere(error: RuntimeError, driver: Driver) -> Exception:
+    """Return the error of a request that was made in another event loop than the connection's, else ``error``."""
+    if asyncio.get_running_loop() is driver.state.loop:
+        return error
+    return LocalProtocolError(
+        "this connection belongs to another event loop: use it in the loop that made it, such as in one call of "
+        "asyncio.run, or use afflux.sync"
+    )
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:

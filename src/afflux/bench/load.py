@@ -37,6 +37,7 @@ from afflux.core.errors import (
     Unsupported,
 )
 from afflux.protocols.rsocket.codes import Code
+from afflux.transports.clock import in_words
 
 __all__ = ["Gate", "run", "run_share"]
 
@@ -93,12 +94,12 @@ async def run_share(
     stop = stop or asyncio.Event()
     plan.payload()
     async with connected(plan, clock or time.perf_counter, tell) as opened:
-        trip = opened.trip.seconds
+        trip, silent = opened.trip.seconds, not opened.trip.answered
         if plan.warmup and opened.peers:
-            await Load(plan.warm(), opened.peers, trip, tell, stop, clock, warming=True).run()
+            await Load(plan.warm(), opened.peers, trip, tell, stop, clock, warming=True, silent=silent).run()
         if gate is not None:
             await gate()
-        result = await Load(plan, opened.peers, trip, tell, stop, clock).run()
+        result = await Load(plan, opened.peers, trip, tell, stop, clock, silent=silent).run()
     result.tally.merge(opened.tally)
     result.refusal = opened.refusal
     return result
@@ -137,8 +138,10 @@ class Load:
         clock: Clock | None,
         *,
         warming: bool = False,
+        silent: bool = False,
     ) -> None:
         self._plan = plan
+        self._silent = silent
         self._warming = warming
         self._peers = peers
         self._trip = trip
@@ -278,7 +281,10 @@ class Load:
         why, slot.why = slot.why, None
         if why == "timeout":
             what = "item" if self._plan.flows else "answer"
-            text = f"no {what} within {self._plan.timeout:g} s"
+            text = f"no {what} within {in_words(self._plan.timeout)}"
+            if self._silent and not (self._tally.succeeded or self._tally.items or self._lost):
+                text += f", and nothing before; does it speak {self._plan.address.protocol}?"
+                self._turns.stop(self._clock())  # each further request would wait as long
             self._tally.gave_up("Timeout", self._clock() - meant, text)
         elif why == "cut":
             self._tally.cut += 1

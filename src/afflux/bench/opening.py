@@ -20,6 +20,7 @@ from afflux.bench.progress import TELL_S, Progress, Tell
 from afflux.bench.tally import Tally, kind_of
 from afflux.bench.trip import Trip, round_trip
 from afflux.core.errors import ConnectFailed, Error
+from afflux.transports.clock import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.client import ClientHandlers
@@ -92,7 +93,7 @@ class Opened:
             if tell is not None:
                 tell(self._progress())
             if self._given_up is None and self._clock() - self._changed > self._plan.connect_timeout:
-                self._given_up = ConnectFailed(f"no answer within {self._plan.connect_timeout:g} s")
+                self._given_up = ConnectFailed(f"no answer within {in_words(self._plan.connect_timeout)}")
                 for task in tasks:
                     task.cancel()
 

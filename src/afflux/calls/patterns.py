@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-__all__ = ["PLACE_TYPES", "Patterns", "Route", "parsed"]
+__all__ = ["PLACES", "PLACE_TYPES", "Patterns", "Route", "parsed"]
 
 PLACE_TYPES: Final[dict[str, type]] = {
     kind.__name__.lower(): kind for kind in (str, int, float, bool, UUID, date, datetime)
@@ -18,6 +18,8 @@ PLACE_TYPES: Final[dict[str, type]] = {
 _T = TypeVar("_T")
 _NAME = r"([A-Za-z_][A-Za-z0-9_]*)(?::([A-Za-z]+))?"
 _PLACE = re.compile(rf"\{{{_NAME}\}}")
+PLACES: Final = re.compile(r"\{[^}]*\}")
+"The places of a route that has been parsed."
 _REST = re.compile(rf"\{{{_NAME}\.\.\.\}}$")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afflux.core.errors import Error
 from afflux.transports.address import parse
+from afflux.transports.clock import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.peer import Peer
@@ -100,7 +101,7 @@ class FirstAnswer:
             self._peer.cut()
 
     def _reason(self) -> str:
-        time = f"within {self._seconds:g} s (--timeout, 0 for no limit)"
+        time = f"within {in_words(self._seconds)} (--timeout, 0 for no limit)"
         if self._peer is None:
             return f"cannot connect to {self._uri} {time}"
         protocol = parse(self._uri).protocol

@@ -46,12 +46,22 @@ def doctor(
 
 
 def _table(found: list[Finding]) -> None:
+    """Print the findings as a table, and remedies that do not fit beside it in lines below it."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "found", "purpose", "remedy", box=None, pad_edge=False)
-    for finding in found:
-        version = Text(finding.version or "missing", style="green" if finding.version else "yellow")
-        table.add_row(finding.name, version, Text(finding.purpose), Text(finding.remedy or ""))
-    Console(file=sys.stdout, width=tables.width()).print(table)
+    console = Console(file=sys.stdout, width=tables.width())
+    remedies = [finding for finding in found if finding.remedy]
+    columns = ["", "found", "purpose", *(["remedy"] if remedies else [])]
+    rows = [(one.name, one.version or "missing", one.purpose, one.remedy or "")[: len(columns)] for one in found]
+    beside = (
+        bool(remedies) and sum(max(map(len, each)) + 1 for each in zip(columns, *rows, strict=True)) <= console.width
+    )
+    table = Table(*columns[: 4 if beside else 3], box=None, pad_edge=False)
+    for finding, row in zip(found, rows, strict=True):
+        version = Text(row[1], style="green" if finding.version else "yellow")
+        table.add_row(row[0], version, *map(Text, row[2 : 4 if beside else 3]))
+    console.print(table)
+    if remedies and not beside:
+        console.print(Text("\n".join(f"{one.name}: {one.remedy}" for one in remedies)), soft_wrap=True)

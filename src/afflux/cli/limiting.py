@@ -79,7 +79,14 @@ def limits_of(given: Sequence[str] | None, base: Limits | None = None, *, client
         return base.replace(**changes)
     except (TypeError, ValueError) as error:
         bound = re.search(r" exceeds ([a-z_]+)=", str(error))
-        usage(f"--limit: {error}{f'; set --limit {bound[1]}=… as well' if bound else ''}")
+        usage(f"--limit: {error}{f'; set --limit {bound[1]}=… as well' if bound else ''}{_unit(str(error))}")
+
+
+def _unit(text: str) -> str:
+    """Return the unit of the limit that an error is about, in parentheses; nothing if the text has it."""
+    names = [name for name in re.findall(r"[a-z_]+", text) if name in ROWS]
+    unit = ROWS[names[-1]].unit if names else ""
+    return f" ({unit})" if unit and f"({unit})" not in text else ""
 
 
 def _not_here(name: str, client: bool) -> str | None:

@@ -32,6 +32,7 @@ from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.retry.backoff import Backoff
+from afflux.transports.clock import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.client import Connecting
@@ -300,7 +301,7 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
             failed = False
     except TimeoutError as error:
         if limit.expired() and not str(error):
-            raise TimeoutError(f"timed out after {asked.max_time:g} s (--max-time)") from None
+            raise TimeoutError(f"timed out after {in_words(asked.max_time or 0)} (--max-time)") from None
         raise
     except Error as error:
         name_option(error)

@@ -12,6 +12,7 @@ from afflux.cli.inputs import duration
 from afflux.core.errors import Canceled, ConnectionClosed, Error, SetupRefused
 from afflux.middleware.retry import SAFE
 from afflux.retry.backoff import Backoff
+from afflux.transports.clock import in_words
 
 __all__ = ["is_lost", "is_safe", "parse", "retried"]
 
@@ -76,6 +77,6 @@ async def retried(
                 if tried > 1:
                     error.add_note(f"after {tried} attempts")
                 raise
-            note(f"{words(error)}; trying again in {wait:.2g} s")
+            note(f"{words(error)}; trying again in {in_words(wait)}")
         await asyncio.sleep(wait)
         tried += 1

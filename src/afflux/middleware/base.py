@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from difflib import get_close_matches
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from afflux.core.payload import Payload, PayloadLike, payload_of
 
@@ -63,12 +65,32 @@ NextItems: TypeAlias = Callable[[Call], AsyncIterator[Payload]]
 "Continues a stream or a channel and yields its items. It does not start before the first item is requested."
 
 
+_VERBS: Final = ("request", "fire", "stream", "channel", "push")
+_ARGUMENTS: Final = ("self", "call", "next")
+"The parameters of a verb's method."
+_NEAR: Final = 0.75
+"How similar a name is to the verb that it misspells."
+
+
 class Middleware:
     """Code around calls. Subclass it and override verbs.
 
     A method gets the call and ``next``, which continues the call: once, several times or not at all. An exception of
     the method is the error of the call. An object may serve many concurrent calls.
+
+    Raises:
+        TypeError: a subclass defines a method ``(self, call, next)`` whose name is nearly that of a verb, such as
+            ``requests``: it would never be called. Begin the name of a helper with an underscore.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, member in vars(cls).items():
+            if isfunction(member) and (verb := _misspelled(name, member)) and verb not in vars(cls):
+                raise TypeError(
+                    f'{cls.__name__}.{name}: no verb of a middleware has this name; did you mean "{verb}"? A helper\'s '
+                    "name begins with an underscore"
+                )
 
     async def request(self, call: Call, next: Next) -> PayloadLike | None:
         """Wrap a request; return the answer, usually ``await next(call)``."""
@@ -93,6 +115,16 @@ class Middleware:
     async def push(self, call: Call, next: Next) -> None:
         """Wrap a push; its metadata is ``call.payload.metadata``."""
         await next(call)
+
+
+def _misspelled(name: str, method: Callable[..., Any]) -> str | None:
+    """Return the verb that a method seems to mean; None for verbs themselves and for other methods."""
+    code = method.__code__
+    arguments = code.co_varnames[: code.co_argcount]
+    if name in _VERBS or name.startswith("_") or len(arguments) != len(_ARGUMENTS) or arguments[1:] != _ARGUMENTS[1:]:
+        return None
+    near = get_close_matches(name, _VERBS, n=1, cutoff=_NEAR)
+    return near[0] if near else None
 
 
 def checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypedDict, Ty
 from afflux.aio.current import route_of
 from afflux.calls.arguments import check_callable, check_one_answer, wrong
 from afflux.calls.listing import LIST_ROUTES, listing
-from afflux.calls.patterns import Patterns, Route, parsed
+from afflux.calls.patterns import PLACES, Patterns, Route, parsed
 from afflux.core.errors import Error, Invalid, Rejected
 from afflux.core.payload import Payload
 from afflux.middleware.base import Middleware, Routed, checked, layers_of
@@ -52,6 +52,10 @@ class RouteOptions(TypedDict, total=False):
 _OPTIONS: Final = tuple(RouteOptions.__annotations__)
 _LIMITS: Final = ("concurrent", "rate", "payload_bytes", "timeout")
 
+_MOST_ROUTE_BYTES: Final = 255
+"The longest route that a routing entry can carry (RSocket R-56)."
+_SHOWN_CHARACTERS: Final = 40
+"Characters of a route in an error."
 _SHOWN: Final = 8
 "Routes that the repr of a router shows."
 
@@ -275,6 +279,7 @@ class Router(Routed):
         session: SessionType[Any, Any] | None = None,
     ) -> None:
         """Add a function to the table of a verb."""
+        _check_length(route)
         table, pattern = self._tables.get(verb, Patterns()), "" if route is None else route.text
         if (None if route is None else pattern) in table:
             raise ValueError(f'{verb} "{pattern}" already has a function')
@@ -296,6 +301,20 @@ class Router(Routed):
             raise error
 
         return _around(verb, None, refuse, self._middleware)
+
+
+def _check_length(route: Route | None) -> None:
+    """Check that a client can request a route.
+
+    Raises:
+        ValueError: its text, with a character for each place, does not fit into a routing entry (RSocket R-56).
+    """
+    if route is None:
+        return
+    size = len((route.text if route.pattern is None else PLACES.sub("x", route.text)).encode())
+    if size > _MOST_ROUTE_BYTES:
+        shown = f"{route.text[:_SHOWN_CHARACTERS]}…"
+        raise ValueError(f'the route "{shown}" has {size} bytes: a routing entry has room for {_MOST_ROUTE_BYTES}')
 
 
 def _checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from random import Random
+
+from afflux.calls.arguments import check_type
 
 __all__ = ["FLAWLESS", "Faults", "Plan", "Weather"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The faults of one direction of a connection."""
+    """The faults of one direction of a connection.
+
+    Raises:
+        TypeError, ValueError: a value is of a wrong type or out of its range; the text names it.
+    """
 
     delay: float = 0.0
     "Seconds until bytes arrive."
@@ -25,6 +32,24 @@ class Faults:
     "Bytes that arrive before the connection breaks."
     lose_after: int | None = None
     "Bytes that arrive before all others are lost, without either end being notified."
+
+    def __post_init__(self) -> None:
+        for name in ("delay", "jitter"):
+            value = getattr(self, name)
+            check_type(f"{name}=", value, (int, float), "a number of seconds")
+            if not (isfinite(value) and value >= 0):
+                raise ValueError(f"{name}= is a number of seconds, 0 or more, not {value!r}")
+        if self.rate is not None:
+            check_type("rate=", self.rate, (int, float), "a number of bytes per second")
+            if not self.rate > 0:
+                raise ValueError(f"rate= is a number of bytes per second, above 0, or None, not {self.rate!r}")
+        for name in ("slices", "cut_after", "lose_after"):
+            value = getattr(self, name)
+            if value is None and name != "slices":
+                continue
+            check_type(f"{name}=", value, int, "a whole number of bytes")
+            if value < 0:
+                raise ValueError(f"{name}= is a number of bytes, 0 or more, not {value!r}")
 
 
 FLAWLESS = Faults()

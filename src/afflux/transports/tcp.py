@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.clock import in_words
 from afflux.transports.parting import Parting
 from afflux.transports.resolving import resolved, resolved_within
 
@@ -159,7 +160,7 @@ def dialed(address: Address, timeout: float) -> socket.socket:
     try:
         sock = _dialed(resolved_within(address.host, address.port or 0, timeout), until)
     except TimeoutError as error:
-        raise ConnectFailed(f"{address} did not answer within {timeout:g} s") from error
+        raise ConnectFailed(f"{address} did not answer within {in_words(timeout)}") from error
     except OSError as error:
         raise ConnectFailed(why_not(address, error)) from error
     _steady(sock)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.clock import in_words
 from afflux.transports.security import client_context, public, server_context, server_name
 from afflux.transports.tcp import TRANSPORT as TCP
 from afflux.transports.tcp import connected, dialed, joined
@@ -82,7 +83,7 @@ class SecureTcp:
             _shake(session, sock, until)
         except TimeoutError as error:
             sock.close()
-            raise ConnectFailed(f"{address} did not end the TLS handshake within {timeout:g} s") from error
+            raise ConnectFailed(f"{address} did not end the TLS handshake within {in_words(timeout)}") from error
         except BaseException:
             sock.close()
             raise

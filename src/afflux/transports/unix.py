@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from afflux.core.errors import BindFailed, ConnectFailed
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
+from afflux.transports.clock import in_words
 from afflux.transports.tcp import NO_FILES, SocketLink, SocketListener, joined
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class Unix:
             # Not settimeout: on a socket that does not block the system does not wait for room in the queue.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(timeout))
             if not _connects(sock, address):
-                raise ConnectFailed(f"{address} did not answer within {timeout:g} s")
+                raise ConnectFailed(f"{address} did not answer within {in_words(timeout)}")
         except BaseException:
             sock.close()
             raise

@@ -12,6 +12,7 @@ from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
 from afflux.transports.base import Link
+from afflux.transports.clock import in_words
 from afflux.transports.ws_client import ClientWire
 
 __all__ = ["WebSocketDial", "handshake"]
@@ -34,7 +35,7 @@ def handshake(below: Link, address: Address, limits: Limits, timeout: float, unt
             poll.modify(below, link.events(True, False))
             left = until - monotonic()
             if left <= 0:
-                raise ConnectFailed(f"{address} did not open a WebSocket within {timeout:g} s{link.so_far}")
+                raise ConnectFailed(f"{address} did not open a WebSocket within {in_words(timeout)}{link.so_far}")
             poll.poll(left * 1000)
     except BaseException:
         link.close()
