@@ -252,8 +252,7 @@ class Engine(Connection):
         if n:
             live.to_receive.add(n)
             live.rate(stream in table.reassembly.partials)
-            grant = self.member.frames.RequestN(stream=stream, n=n).encode(prefixed=True)
-            self.scheduler.queue_credit(stream, grant)
+            self.scheduler.queue_credit(stream, self.member.layout.credit(stream, n))
 
     def consumed(self, size: int, items: int = 0) -> None:
         """Note that the application consumed payloads of ``size`` bytes in all."""

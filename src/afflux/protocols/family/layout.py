@@ -147,6 +147,10 @@ class Layout:
         counted = len(metadata) + self.metadata_counts
         return head + counted.to_bytes(self.metadata_size, "big") + metadata
 
+    def credit(self, stream: int, n: int) -> bytes:
+        """Encode a REQUEST_N for ``n`` items, 1 to 2^31-1."""
+        return self.head(stream, self.grant, n.to_bytes(4, "big"), None, self.size + 4)
+
     def is_grant(self, frame: bytes) -> bool:
         """Whether a whole frame is REQUEST_N."""
         return self.type_of(frame, 0) == self.grant >> self.shift
