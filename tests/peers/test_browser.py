@@ -197,6 +197,7 @@ async def test_the_page_streams_and_connects_again(browser: Chromium, pages: int
         assert (
             await asyncio.to_thread(browser, "run", 'document.querySelector("li:last-child").textContent') == "tick 19"
         )
+        await asyncio.to_thread(browser, "until", 'document.querySelector("#state").textContent === "complete"')
         uri = server.uri
     await asyncio.to_thread(browser, "until", 'document.querySelector("#state").textContent === "lost"')
     async with afflux.serve(uri, ticks()):
