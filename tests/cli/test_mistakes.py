@@ -79,8 +79,8 @@ USAGE = {
     "request tcp://h:1 --strem": "unknown option --strem; did you mean --stream? (see afflux request --help)",
     "request tcp://h:1 -stream": "unknown option -s; did you mean --stream? (see afflux request --help)",
     "request tcp://h:1 -data x": "unexpected argument 'x'; did you mean --data? (see afflux request --help)",
-    "request tcp://h:1 -o JSON": "invalid -o/--output: JSON is not one of text, table, json, ndjson, csv, raw, hex; did "
-    "you mean json? (see afflux request --help)",
+    "request tcp://h:1 -o JSON": "invalid -o/--output: JSON is not one of text, table, json, ndjson, csv, raw, hex; "
+    "did you mean json? (see afflux request --help)",
     "serve hands:router tcp://h:1": "unexpected argument 'tcp://h:1'; did you mean --handler hands:router? (see afflux "
     "serve --help)",
     "request tcp://h:1 -x": "unknown option -x (see afflux request --help)",
