@@ -207,6 +207,8 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} --dmt json": "--dmt: 'json' is not a MIME type; did you mean application/json?",
+    "bench {uri} --mmt Text": "--mmt: 'Text' is not a MIME type; did you mean text/plain?",
     "request {uri} --dmt ü": "--dmt: 'ü' is not a MIME type of at most 127 ASCII characters",
     "bench {uri} --mmt ü": "--mmt: 'ü' is not a MIME type of at most 127 ASCII characters",
     "request jmux+tcp://127.0.0.1:1 --cursor 0": "--cursor requires a protocol with cursors, such as RSocket at "
