@@ -109,7 +109,7 @@ def test_a_bound_address_keeps_the_rest() -> None:
         ("tcp://h:1#x", ["cannot have a fragment"]),
         ("tcp://h :1", ["cannot contain spaces"]),
         ("tcp://h\n:1", ["cannot contain spaces"]),
-        ("unix://h/x", ["unix:///path"]),
+        ("unix://h/x", ["unix:///path", "absolute path"]),
         ("unix:///", ["unix:///path"]),
         ("mem://", ["mem://name"]),
         ("mem://a:1", ["mem://name"]),

@@ -75,8 +75,8 @@ def wait_until_it_works(process: Process, uri: str) -> None:
 
 def test_so_many_requests_of_so_many_bytes(uri: str) -> None:
     before = counted(uri)["request"]
-    (found,) = bench(uri, "-n", "300", "-c", "2", "-m", "5", "--size", "100")
-    assert (found["requests"], found["succeeded"], found["received_bytes"]) == (300, 300, 30_000)
+    (found,) = bench(uri, "-n", "300", "-c", "2", "-m", "5", "--size", "1KiB")
+    assert (found["requests"], found["succeeded"], found["received_bytes"]) == (300, 300, 307_200)
     assert (found["connections"], found["concurrency"], found["load"], found["verb"]) == (2, 5, "closed", "request")
     assert counted(uri)["request"] - before == 301
 
@@ -359,7 +359,8 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
         (["-o", "hex"], "unsupported output hex for bench: use table, json, ndjson, csv"),
         (["-o", "xml"], "unsupported output xml for bench: use table, json, ndjson, csv"),
         (["--size", "20000000"], "invalid --size 20,000,000: expected 0 to 16,777,216 bytes"),
-        (["--size", "-1"], "invalid --size -1: expected 0 to 16,777,216 bytes"),
+        (["--size", "17MiB"], "invalid --size 17,825,792: expected 0 to 16,777,216 bytes"),
+        (["--size", "-1"], "invalid --size '-1': write 50GB, 512MiB or a number of bytes"),
         (["--stream", "--credit", "8,,9"], "--credit contains an empty value"),
         (["--hdr", "/"], "--hdr: '/' is a directory, not a file"),
         (["--rate", "fast"], "--rate"),

@@ -74,6 +74,11 @@ def test_types_from_stdin() -> None:
     )
 
 
+def test_a_file_without_channels(types: Path) -> None:
+    types.write_text("struct Done {}\n", encoding="utf-8")
+    assert here("check", str(types)) == (0, "", f"afflux: {str(types)!r} has no channels\n")
+
+
 def test_a_module_is_generated(types: Path) -> None:
     ran = here("check", str(types), "--emit", "python")
     assert ran.code == 0
@@ -91,7 +96,7 @@ USAGE = [
     (["FILE", "dump"], "a dump needs --against"),
     (["FILE", "--against", "missing", "--protocol", "rsocket"], "file 'missing' not found"),
     (["FILE", "--against", "FILE", "FILE", "FILE"], "one dump per side"),
-    (["FILE", "--against", "FILE", "--protocol", "jmux"], "unsupported protocol 'jmux': limit, rsocket"),
+    (["FILE", "--against", "FILE", "--protocol", "jmux"], "unsupported protocol 'jmux': expected limit or rsocket"),
     (["FILE", "--against", "FILE", "--protocol", "rsocket", "--channel", "x"], "unknown channel 'x': there are sum"),
     (["FILE", "--against", "PCAP", "FILE", "--protocol", "rsocket"], "a capture (pcap, pcapng) has both sides"),
 ]

@@ -212,6 +212,15 @@ def test_a_mistake_is_reported(words: list[str], told: str) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_a_dump_of_bytes_is_no_file_of_bare_frames(tmp_path: Path) -> None:
+    (tmp_path / "dump").write_bytes(b"\0\0\x0b\0")
+    ran = afflux(["decode", str(tmp_path / "dump"), "--framing", "none"])
+    told = "; a file has one frame per line of hexadecimal with --framing none, and bytes without it\n"
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("afflux: not hexadecimal: ")
+    assert ran.stderr.endswith(told)
+
+
 @pytest.mark.parametrize("start", ["a1b2c3d4", "d4c3b2a1", "0a0d0d0a", "1f8b0800", "28b52ffd"])
 def test_a_damaged_capture_is_not_taken_for_a_dump(tmp_path: Path, start: str) -> None:
     path = tmp_path / "capture"

@@ -77,6 +77,12 @@ USAGE = {
     "request": "URI is missing (see afflux request --help)",
     "request tcp://h:1 more": "unexpected argument 'more' (see afflux request --help)",
     "request tcp://h:1 --strem": "unknown option --strem; did you mean --stream? (see afflux request --help)",
+    "request tcp://h:1 -stream": "unknown option -s; did you mean --stream? (see afflux request --help)",
+    "request tcp://h:1 -data x": "unexpected argument 'x'; did you mean --data? (see afflux request --help)",
+    "request tcp://h:1 -o JSON": "invalid -o/--output: JSON is not one of text, table, json, ndjson, csv, raw, hex; "
+    "did you mean json? (see afflux request --help)",
+    "serve hands:router tcp://h:1": "unexpected argument 'tcp://h:1'; did you mean --handler hands:router? (see afflux "
+    "serve --help)",
     "request tcp://h:1 -x": "unknown option -x (see afflux request --help)",
     "request tcp://h:1 -d": "-d needs a value (see afflux request --help)",
     "request tcp://h:1 --stream=3": "--stream takes no value (see afflux request --help)",
@@ -201,6 +207,8 @@ USAGE = {
     "methods such as request, fire, stream, channel, push, session",
     f"{H} leaves:x": "--handler: cannot import leaves: it ends the program, by sys.exit(3)",
     # options
+    "request {uri} --dmt json": "--dmt: 'json' is not a MIME type; did you mean application/json?",
+    "bench {uri} --mmt Text": "--mmt: 'Text' is not a MIME type; did you mean text/plain?",
     "request {uri} --dmt ü": "--dmt: 'ü' is not a MIME type of at most 127 ASCII characters",
     "bench {uri} --mmt ü": "--mmt: 'ü' is not a MIME type of at most 127 ASCII characters",
     "request jmux+tcp://127.0.0.1:1 --cursor 0": "--cursor requires a protocol with cursors, such as RSocket at "

@@ -49,6 +49,7 @@ def test_the_demo_lists_its_routes() -> None:
         lines = here("request", server.uri, "--routes", "-o", "ndjson").out.splitlines()
         assert [json.loads(line) for line in lines] == found
         assert "│ stream  │ flights │" in on_a_terminal(f"request {server.uri} --routes")
+        assert "│ flights │" in on_a_terminal(f"request {server.uri} --routes --columns route")
 
 
 @pytest.mark.usefixtures("program")

@@ -61,6 +61,9 @@ def test_one_connection_has_all_requests(tmp_path: Path, monkeypatch: pytest.Mon
         ("request -r fail -d broken", 64, "broken (0x201)"),
         ("request --max-time 20ms -r slow -d '{\"ms\": 60000}'", 3, "timed out after 0.02 s (--max-time)"),
         ("routs", 2, "unknown command 'routs'; did you mean routes?"),
+        ("REQUEST -d x", 2, "unknown command 'REQUEST'; did you mean request?"),
+        ("afflux request -d x", 2, "omit afflux: a line of the shell begins with request, stream, channel, …"),
+        ("request tcp://h:1 -d x", 2, "omit tcp://h:1: the shell is connected to {uri}"),
         ("xyzzy", 2, "unknown command 'xyzzy'; see help"),
         ("request -d 'a", 2, "cannot read the line: no closing quotation"),
         ("request --lease", 2, "--lease belongs to the connection: give it to afflux shell"),
@@ -72,7 +75,7 @@ def test_one_connection_has_all_requests(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_failure_ends_the_lines_of_a_pipe(uri: str, line: str, code: int, told: str) -> None:
     ran = piped(uri, "request -d first", line, "request -d never")
     assert (ran.returncode, ran.stdout) == (code, '{"data":"first"}\n')
-    assert ran.stderr.startswith(f"afflux: {told}")
+    assert ran.stderr.startswith(f"afflux: {told.replace('{uri}', uri)}")
     assert ran.stderr.count("\n") == 1
 
 

@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
         else:
-            tell(f"afflux: {words(error, next(iter(arguments), ''))}")
+            tell(f"afflux: {words(error, arguments)}")
         return USAGE
     except typer.Abort:
         return INTERRUPTED

@@ -26,6 +26,7 @@ from afflux.cli.inputs import (
     writable,
 )
 from afflux.cli.inputs import duration as seconds_of
+from afflux.cli.inputs import size as size_of
 from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
 from afflux.cli.options import (
     AuthFile,
@@ -100,8 +101,8 @@ def bench(
     route: Route = None,
     data: Annotated[str | None, data_option()] = None,
     size: Annotated[
-        int | None,
-        typer.Option("--size", metavar="BYTES", help="Size of generated request data. [default: 64]"),
+        str | None,
+        typer.Option("--size", metavar="BYTES", help="Size of generated request data: 1000, 64KiB. [default: 64]"),
     ] = None,
     metadata: Annotated[
         str | None, typer.Option("--metadata", metavar="DATA", help="Metadata: text, - for stdin, @FILE.")
@@ -166,7 +167,7 @@ def bench(
         warmup=seconds_of(warmup, "--warmup"),
         timeout=above_0(timeout, "--timeout"),
         route=route,
-        data=asyncio.run(_data(verb, data, size, items)),
+        data=asyncio.run(_data(verb, data, None if size is None else _size(size), items)),
         metadata=None if metadata is None else asyncio.run(one(metadata, "--metadata")),
         metadata_mime=mmt,
         data_mime=dmt,
@@ -189,14 +190,20 @@ def _verb(**chosen: bool) -> Literal["request", "stream", "channel", "fire"]:
     return verb
 
 
+def _size(text: str) -> int:
+    """Parse --size into bytes."""
+    found = size_of(text, "--size")
+    if found > _MOST_SIZE:
+        usage(f"invalid --size {found:,}: expected 0 to {_MOST_SIZE:,} bytes")
+    return found
+
+
 async def _data(verb: str, data: str | None, size: int | None, items: int | None) -> bytes:
     """Return the data of each request."""
     from afflux.bench.plan import filler
 
     if items is not None and verb not in ("stream", "channel"):
         usage(f"--items requires --stream or --channel: --{'fnf' if verb == 'fire' else verb} has one item")
-    if size is not None and not 0 <= size <= _MOST_SIZE:
-        usage(f"invalid --size {size:,}: expected 0 to {_MOST_SIZE:,} bytes")
     if data is not None and size is not None:
         usage("-d and --size exclude each other: both give the data to send")
     if verb == "stream" and items is not None:

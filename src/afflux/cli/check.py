@@ -95,7 +95,7 @@ def check(
     types = _loaded(file, None if quiet else shape)
     if against is not None:
         if protocol not in (None, *PROTOCOLS):
-            usage(f"unsupported protocol {protocol!r}: {', '.join(PROTOCOLS)}")
+            usage(f"unsupported protocol {protocol!r}: expected {' or '.join(PROTOCOLS)}")
         if not dumps and (capture := capture_of(against)) is not None:
             with capture:
                 found = connections(
@@ -112,6 +112,8 @@ def check(
         sys.stdout.write(_module(types, "" if file == "-" else Path(file).name))
     else:
         _show([_summary(types, name) for name in types], shape)
+        if not types:
+            tell(f"afflux: {file!r} has no channels")
 
 
 def _loaded(file: str, shape: Shape | None) -> SessionTypes:

@@ -58,6 +58,7 @@ DEFAULT = "rsocket"
 "The protocol of bytes that are not recognized."
 _NARROW = 20
 "Columns of the narrowest terminal for which lines are broken."
+_HEX_LINES = "; a file has one frame per line of hexadecimal with --framing none, and bytes without it"
 PEEKED = 64
 "Pieces of a source that are read to recognize the protocol."
 
@@ -299,14 +300,14 @@ def _wrapped(text: str) -> str:
     return "\n".join(wrap(text, max(columns, _NARROW), subsequent_indent="    ", break_on_hyphens=False))
 
 
-def _from_hex(words: Iterable[str], client: bool) -> Iterator[Piece]:
+def _from_hex(words: Iterable[str], client: bool, hint: str = "") -> Iterator[Piece]:
     """Yield the bytes of each word. A leading > marks bytes of the client, a leading < bytes of the server; the mark
-    also applies to the words that follow."""
+    also applies to the words that follow. ``hint`` is added to the error about a word that is not hexadecimal."""
     for word in words:
         text = word.strip()
         if text[:1] in (">", "<"):
             client, text = text[0] == ">", text[1:]
-        if data := _bytes(text):
+        if data := _bytes(text, hint):
             yield client, data
 
 
@@ -324,7 +325,7 @@ def _from_file(name: str, framing: Framing, side: bool) -> Iterator[Piece]:
         refuse_captures(file)
         _refuse_others(name, file)
         if framing is Framing.none:
-            yield from _from_hex((line.decode("ascii", "replace") for line in file), side)
+            yield from _from_hex((line.decode("ascii", "replace") for line in file), side, _HEX_LINES)
         else:
             while data := file.read(CHUNK):
                 yield side, data
@@ -369,9 +370,9 @@ def _refuse_others(name: str, file: BinaryIO) -> None:
             raise CaptureError(f"{'standard input' if name == '-' else name}: {no_capture(start)}")
 
 
-def _bytes(text: str) -> bytes:
+def _bytes(text: str, hint: str) -> bytes:
     digits = re.sub(r"[\s:_]|0[xX]", "", text)
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        usage(f"not hexadecimal: {text[:40]!r}")
+        usage(f"not hexadecimal: {text[:40]!r}{hint}")

@@ -42,6 +42,14 @@ CHUNK = 0x1_0000
 _SHOWN = 64
 "Characters of a name that an error shows at most."
 _LONGEST_MIME = 127
+_MIME_TYPES = {
+    "json": "application/json",
+    "cbor": "application/cbor",
+    "msgpack": "application/msgpack",
+    "text": "text/plain",
+    "binary": "application/octet-stream",
+}
+"Short names that are mistaken for MIME types."
 _SQLITE = b"SQLite format 3\0"
 _COMPOSITE = "message/x.rsocket.composite-metadata.v0"
 _ROUTING = "message/x.rsocket.routing.v0"
@@ -104,6 +112,8 @@ def check_metadata(mmt: str | None, route: str | None, auth_file: Path | None, d
     for option, mime in (("--mmt", mmt), ("--dmt", dmt)):
         if mime == "":
             usage(f"{option} is empty: write a MIME type such as application/json")
+        if mime is not None and (known := _MIME_TYPES.get(mime.lower())):
+            usage(f"{option}: {mime!r} is not a MIME type; did you mean {known}?")
         if mime is not None and not (mime.isascii() and mime.isprintable() and len(mime) <= _LONGEST_MIME):
             usage(f"{option}: {mime[:_SHOWN]!r} is not a MIME type of at most {_LONGEST_MIME} ASCII characters")
     if mmt in (None, _COMPOSITE):

@@ -14,18 +14,23 @@ __all__ = ["UsageError", "words"]
 UsageError: Any = typer.BadParameter.__mro__[1]
 "What typer raises for a command line that it cannot parse."
 
+_HANDLER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"A handler, MODULE:OBJECT."
 
-def words(error: Any, command: str) -> str:
-    """Return the error as one line: what is wrong, what would be right, and where the help is. ``command`` is the first
-    word of the command line."""
+
+def words(error: Any, arguments: Sequence[str]) -> str:
+    """Return the error as one line: what is wrong, what would be right, and where the help is. ``arguments`` is the
+    command line."""
+    command = next(iter(arguments), "")
     path = command if error.ctx is None else error.ctx.command_path.removeprefix("afflux").strip()
-    return f"{_text(error)} (see {' '.join(['afflux', *path.split(), '--help'])})"
+    return f"{_text(error, arguments)} (see {' '.join(['afflux', *path.split(), '--help'])})"
 
 
-def _text(error: Any) -> str:
+def _text(error: Any, arguments: Sequence[str]) -> str:
     kind = type(error).__name__
     if kind == "NoSuchOption":
-        return f"unknown option {error.option_name}{_near(error.option_name, _options(error.ctx))}"
+        known = _options(error.ctx)
+        return f"unknown option {error.option_name}{_one_hyphen(arguments, known) or _near(error.option_name, known)}"
     if kind == "MissingParameter":
         return f"{_name(error.param)} is missing"
     if kind == "BadParameter" and error.param is not None:
@@ -35,7 +40,7 @@ def _text(error: Any) -> str:
     if option := getattr(error, "option_name", None):
         return f"{option} {'needs a value' if 'requires' in error.message else 'takes no value'}"
     if surplus := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message):
-        return f"unexpected argument {surplus[1]!r}"
+        return f"unexpected argument {surplus[1]!r}{_meant(error.ctx, arguments)}"
     return _lowered(error.message)
 
 
@@ -54,7 +59,7 @@ def _value(error: Any) -> str:
             return f"{value} is more than {most}"
     text = _lowered(error.message.removeprefix("Value error, ")).replace("'", "")
     if listed := re.fullmatch(r"(\S+) is not one of (.+)", text):
-        text += _near(listed[1], listed[2].split(", "))
+        text += _near(listed[1].lower(), listed[2].split(", "))
     return text
 
 
@@ -70,6 +75,23 @@ def _name(parameter: Any) -> str:
 
 def _options(context: Any) -> list[str]:
     return [] if context is None else [name for parameter in context.command.params for name in parameter.opts]
+
+
+def _one_hyphen(arguments: Sequence[str], known: Sequence[str]) -> str:
+    """Return the long option that was written with one hyphen, such as ``-stream``; typer reads it as ``-s``."""
+    meant = [f"-{word}" for word in arguments if f"-{word}" in known and len(word) > 2]
+    return f"; did you mean {meant[0]}?" if meant else ""
+
+
+def _meant(context: Any, arguments: Sequence[str]) -> str:
+    """Return what may have been meant where a command line has one argument too many."""
+    if context is None:
+        return ""
+    known = _options(context)
+    handlers = [word for word in arguments if "--handler" in known and _HANDLER.fullmatch(word)]
+    if handlers and "--handler" not in arguments:
+        return f"; did you mean --handler {handlers[0]}?"
+    return _one_hyphen(arguments, known)
 
 
 def _near(name: str, known: Sequence[str], *, listed: bool = False) -> str:

@@ -180,7 +180,10 @@ def request(
 ) -> None:
     """Send a request and print the answer."""
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
-    conflicts.check(conflicts.REQUEST, conflicts.given(context) | ({"--request"} if verb == "request" else set()))
+    if verb == "routes" and output is None:
+        output = Format.table if sys.stdout.isatty() else Format.json
+    implied = {"--request"} if verb == "request" else {"-o table"} if output is Format.table else set()
+    conflicts.check(conflicts.REQUEST, conflicts.given(context) | implied)
     inputs.check_metadata(mmt, route, auth_file, dmt)
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
@@ -236,8 +239,6 @@ def _first(uri: str, timeout: str, max_time: str | None, lease: bool, stored: bo
 
 
 def _printer(asked: Asked, output: Format | None, end: End, columns: str | None) -> Printer:
-    if asked.verb == "routes" and output is None:
-        output = Format.table if sys.stdout.isatty() else Format.json
     chosen = [] if columns is None else columns.split(",")
     if "" in chosen:
         usage(f"--columns {columns!r}: a name is empty")

@@ -80,14 +80,18 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
         return _mistake(f"cannot read the line: {str(error).lower()}")
     if not words:
         return DONE
+    if words[0] == "afflux":
+        return _mistake("omit afflux: a line of the shell begins with request, stream, channel, …")
     first, *rest = words
+    if first in VERBS and rest and "://" in rest[0] and not rest[0].startswith("-"):
+        return _mistake(f"omit {rest[0]}: the shell is connected to {uri}")
     for word in (END, HELP):
         if first in word.names:
             return word
     if first.startswith("-"):
         return _request(words, uri, defaults)
     if first not in VERBS:
-        near = get_close_matches(first, (*VERBS, *END.names, *HELP.names), n=1, cutoff=0.6)
+        near = get_close_matches(first.lower(), (*VERBS, *END.names, *HELP.names), n=1, cutoff=0.6)
         return _mistake(f"unknown command {first!r}; " + (f"did you mean {near[0]}?" if near else "see help"))
     return _request([VERBS[first], *rest], uri, defaults)
 

@@ -161,7 +161,8 @@ def _parse_rest(uri: str, rest: str, protocol: ProtocolEntry, transport: Transpo
 def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -> tuple[str, int | None]:
     if transport.authority == "path":
         if authority or len(path) < 2:
-            raise AddressError(f'a {transport.name} address looks like "{transport.name}:///path", not "{uri[:64]}"')
+            like = f'looks like "{transport.name}:///path", with an absolute path'
+            raise AddressError(f'a {transport.name} address {like}, not "{uri[:64]}"')
         return "", None
     if transport.authority == "name":
         if not authority or ":" in authority:
