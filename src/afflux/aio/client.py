@@ -25,6 +25,7 @@ from afflux.core.terms import TOKEN_BYTES, Terms
 from afflux.retry.backoff import Backoff
 from afflux.transports import clock
 from afflux.transports.address import Address, parse
+from afflux.transports.durations import in_words
 from afflux.transports.security import Tls, settled
 from afflux.watching import watch_of
 
@@ -315,7 +316,7 @@ class Connecting(AsyncOnly):
                 if until is not None:
                     await asyncio.wait((until, driver.closed), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError as error:
-            raise ConnectFailed(f"{plan.address} did not answer within {clock.in_words(plan.timeout)}") from error
+            raise ConnectFailed(f"{plan.address} did not answer within {in_words(plan.timeout)}") from error
 
 
 def connect(

@@ -37,7 +37,7 @@ from afflux.core.errors import (
     Unsupported,
 )
 from afflux.protocols.rsocket.codes import Code
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 __all__ = ["Gate", "run", "run_share"]
 

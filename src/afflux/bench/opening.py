@@ -20,7 +20,7 @@ from afflux.bench.progress import TELL_S, Progress, Tell
 from afflux.bench.tally import Tally, kind_of
 from afflux.bench.trip import Trip, round_trip
 from afflux.core.errors import ConnectFailed, Error
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.client import ClientHandlers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from afflux.core.errors import Error
 from afflux.transports.address import parse
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.peer import Peer

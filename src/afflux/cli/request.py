@@ -32,7 +32,7 @@ from afflux.core.errors import ConnectFailed, Error
 from afflux.core.limits import Limits
 from afflux.core.payload import Payload
 from afflux.retry.backoff import Backoff
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 if TYPE_CHECKING:
     from afflux.aio.client import Connecting

@@ -12,7 +12,7 @@ from afflux.cli.inputs import duration
 from afflux.core.errors import Canceled, ConnectionClosed, Error, SetupRefused
 from afflux.middleware.retry import SAFE
 from afflux.retry.backoff import Backoff
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 __all__ = ["is_lost", "is_safe", "parse", "retried"]
 

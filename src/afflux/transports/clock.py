@@ -1,8 +1,7 @@
 """Read the clock of an event loop, which measures every deadline of a connection.
 
 asyncio's loops and uvloop read the system's monotonic clock, but uvloop rounds it to milliseconds. So that clock is
-read directly, unless the loop has a time of its own, as one in virtual time does. ``in_words`` writes
-times in messages.
+read directly, unless the loop has a time of its own, as one in virtual time does.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
-__all__ = ["Clock", "clock_of", "in_words", "now"]
+__all__ = ["Clock", "clock_of", "now"]
 
 Clock = Callable[[], float]
 "Returns the time in seconds; only differences are meaningful."
@@ -32,13 +31,3 @@ def now() -> float:
     except RuntimeError:
         return monotonic()
     return clock_of(loop)()
-
-
-def in_words(seconds: float) -> str:
-    """Return a duration for a message, in the unit that a person reads: ``90 s``, ``0.25 s``, ``6.9 ms``, ``1 µs``."""
-    if seconds >= 1000 or seconds == 0:
-        return f"{seconds:,.0f} s"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale * (0.00995 if unit == "s" else 0.995):
-            return f"{seconds / scale:.3g} {unit}"
-    return "less than 1 µs"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import BindFailed, ConnectFailed, Unsupported
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 from afflux.transports.parting import Parting
 from afflux.transports.resolving import resolved, resolved_within
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 from afflux.transports.security import client_context, public, server_context, server_name
 from afflux.transports.tcp import TRANSPORT as TCP
 from afflux.transports.tcp import connected, dialed, joined

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from afflux.core.errors import BindFailed, ConnectFailed
 from afflux.transports.address import Address
 from afflux.transports.base import Admission, Factory, Link, Listener
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 from afflux.transports.tcp import NO_FILES, SocketLink, SocketListener, joined
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from afflux.core.errors import ConnectFailed, ConnectionClosed
 from afflux.core.limits import Limits
 from afflux.transports.address import Address
 from afflux.transports.base import Link
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 from afflux.transports.ws_client import ClientWire
 
 __all__ = ["WebSocketDial", "handshake"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from afflux.transports.clock import in_words
+from afflux.transports.durations import in_words
 
 
 @pytest.mark.parametrize(
