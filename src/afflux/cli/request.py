@@ -180,8 +180,7 @@ def request(
 ) -> None:
     """Send a request and print the answer."""
     verb = _verb(stream=stream or cursor is not None, channel=channel, fire=fnf, push=push, routes=routes)
-    if verb == "routes" and output is None:
-        output = Format.table if sys.stdout.isatty() else Format.json
+    output = _shape(verb, output)
     implied = {"--request"} if verb == "request" else {"-o table"} if output is Format.table else set()
     conflicts.check(conflicts.REQUEST, conflicts.given(context) | implied)
     inputs.check_metadata(mmt, route, auth_file, dmt)
@@ -222,6 +221,13 @@ def request(
     )
     run = context.obj or _start  # the shell has a connection already
     run(context, asked, _printer(asked, output, end, columns))
+
+
+def _shape(verb: str, output: Format | None) -> Format | None:
+    """Return the output format, with the default of --routes; None is that of items."""
+    if output is None and verb == "routes":
+        return Format.table if sys.stdout.isatty() else Format.json
+    return output
 
 
 def _reading(uri: str, cursor: str | None) -> Reading | None:
