@@ -187,11 +187,6 @@ def request(
     inputs.check_source(lines, *(data or []), metadata)
     inputs.check_reach(uri)
     inputs.check_store(store)
-    type = None
-    if session is not None and route is not None:
-        from afflux.cli import steps
-
-        type = steps.session_type(session, route)
     asked = Asked(
         uri=uri,
         verb=verb,
@@ -210,7 +205,7 @@ def request(
         resume=resume,
         store=store,
         auth_file=auth_file,
-        session=type,
+        session=_session(session, route),
         reading=_reading(uri, cursor),
         retry=None if retry is None else retrying.parse(retry),
         quiet=quiet,
@@ -228,6 +223,15 @@ def _shape(verb: str, output: Format | None) -> Format | None:
     if output is None and verb == "routes":
         return Format.table if sys.stdout.isatty() else Format.json
     return output
+
+
+def _session(file: Path | None, route: str | None) -> Machine | None:
+    """Return the session type of --session; None without it."""
+    if file is None or route is None:
+        return None
+    from afflux.cli import steps
+
+    return steps.session_type(file, route)
 
 
 def _reading(uri: str, cursor: str | None) -> Reading | None:
