@@ -175,3 +175,16 @@ def test_it_is_a_loop_factory() -> None:
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(start=5.0)) as runner:
         assert runner.run(main()) == 15.0
+
+
+def test_what_cannot_be_run_is_refused() -> None:
+    async def program() -> None:
+        pass
+
+    async def nested() -> None:
+        run(program())
+
+    with pytest.raises(TypeError, match=r"run\(\) takes a coroutine, not program: write run\(program\(\)\)"):
+        run(program)  # type: ignore[arg-type]  # the mistake that is tested
+    with pytest.raises(RuntimeError, match=r"cannot be called from a running event loop: call it from a plain"):
+        asyncio.run(nested())

@@ -172,7 +172,10 @@ def run(
     Raises:
         Deadlock: every task waits for another, and no timer is set.
         Livelock: the program does not end within ``steps`` turns and ``within`` seconds.
+        RuntimeError: another loop runs in this thread.
+        TypeError: ``main`` is not a coroutine.
     """
+    _check(main)
     before = random.getstate()
     random.seed(seed)
     try:
@@ -181,6 +184,19 @@ def run(
             return runner.run(main)
     finally:
         random.setstate(before)
+
+
+def _check(main: object) -> None:
+    """Refuse what cannot be run, before a loop is made."""
+    if not asyncio.iscoroutine(main):
+        name = getattr(main, "__name__", None)
+        raise TypeError(f"run() takes a coroutine, not {f'{name}: write run({name}())' if name else repr(main)}")
+    if asyncio._get_running_loop() is not None:
+        main.close()
+        raise RuntimeError(
+            "afflux.testing.run() cannot be called from a running event loop: call it from a plain function, or make "
+            "the test's loop with afflux.testing.VirtualLoop"
+        )
 
 
 def _place(task: asyncio.Task[Any]) -> str:
