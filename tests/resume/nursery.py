@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ class Nursery:
     async def __aexit__(self, *error: object) -> None:
         for child in self._children.values():
             if not child.code.done():
-                child.kill()
+                with suppress(ProcessLookupError):  # it has ended by itself, which is not told yet
+                    child.kill()
                 await child.ended()
         asyncio.get_running_loop().remove_reader(self._out.fileno())
 
