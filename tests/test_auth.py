@@ -434,8 +434,8 @@ async def test_as_many_checks_at_once_as_may_fail_and_one_more_for_each_that_pas
             assert sum(isinstance(one, afflux.Rejected) for one in said) == 1
 
 
-async def test_a_storm_of_honest_clients_of_one_address_is_checked_in_time() -> None:
-    """A deploy behind one address: the checks of those who are right do not stand in a row."""
+def test_a_storm_of_honest_clients_of_one_address_is_checked_in_time() -> None:
+    """A deploy behind one address: the checks of those who are right do not stand in a row. In virtual time."""
     at_once = most = 0
 
     async def check(credentials: Any, peer: afflux.Peer) -> object:
@@ -446,14 +446,17 @@ async def test_a_storm_of_honest_clients_of_one_address_is_checked_in_time() -> 
         at_once -= 1
         return "ada"
 
-    limits = Limits.server(auth_failures=1, handshake_s=20, accepts_per_s=10_000)
-    async with afflux.serve(TCP, Demo(), on_setup=auth.at_setup(check), limits=limits) as server:
+    async def main() -> None:
+        limits = Limits.server(auth_failures=1, handshake_s=4, accepts_per_s=10_000)
+        async with afflux.serve("mem://storm", Demo(), on_setup=auth.at_setup(check), limits=limits) as server:
 
-        async def client() -> bytes:
-            async with afflux.connect(server.uri, setup=TOKEN) as peer:
-                return (await peer.request(b"x")).data
+            async def client() -> bytes:
+                async with afflux.connect(server.uri, setup=TOKEN) as peer:
+                    return (await peer.request(b"x")).data
 
-        assert await asyncio.gather(*(client() for _ in range(400))) == [b"x"] * 400
+            assert await asyncio.gather(*(client() for _ in range(400))) == [b"x"] * 400
+
+    afflux.testing.run(main())
     assert 1 < most <= 257
 
 

@@ -12,9 +12,12 @@ import pytest
 
 import afflux
 import afflux.sync
-from afflux.broker import Address
+from afflux import prometheus
+from afflux.broker import Address, Broker
 from afflux.journal import Journal, Journalled, Retention
 from afflux.middleware import Metrics
+from afflux.otel import Tracing, observer
+from afflux.testing import Faults
 
 URI = "tcp://127.0.0.1:0"
 
@@ -223,6 +226,50 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: afflux.Router().request("a", timeout="5")(Echo().request),  # type: ignore[arg-type]
         TypeError,
         "timeout= is a number of seconds, not '5'",
+    ),
+    "a delay below 0": (lambda: Faults(delay=-1), ValueError, "delay= is a number of seconds, 0 or more, not -1"),
+    "a delay without end": (
+        lambda: Faults(jitter=float("inf")),
+        ValueError,
+        "jitter= is a number of seconds, 0 or more, not inf",
+    ),
+    "a delay in words": (
+        lambda: Faults(delay="1s"),  # type: ignore[arg-type]
+        TypeError,
+        "delay= is a number of seconds, not '1s'",
+    ),
+    "no rate": (
+        lambda: Faults(rate=0),
+        ValueError,
+        "rate= is a number of bytes per second, above 0, or None, not 0",
+    ),
+    "slices below 0": (lambda: Faults(slices=-1), ValueError, "slices= is a number of bytes, 0 or more, not -1"),
+    "half a byte": (
+        lambda: Faults(cut_after=0.5),  # type: ignore[arg-type]
+        TypeError,
+        "cut_after= is a whole number of bytes, not 0.5",
+    ),
+    "routes below 1": (lambda: Broker(routes=-1), ValueError, "routes must be 1 or more, not -1"),
+    "no receivers": (lambda: Broker(receivers=0), ValueError, "receivers must be 1 or more, not 0"),
+    "credit in words": (
+        lambda: Broker(credit="auto"),  # type: ignore[arg-type]
+        TypeError,
+        "credit is a whole number, 1 or more, not 'auto'",
+    ),
+    "tracing to a number": (
+        lambda: Tracing(5),  # type: ignore[arg-type]
+        TypeError,
+        "tracer_provider= is a TracerProvider of OpenTelemetry, not 5",
+    ),
+    "metrics to a number": (
+        lambda: observer(5),  # type: ignore[arg-type]
+        TypeError,
+        "meter_provider= is a MeterProvider of OpenTelemetry, not 5",
+    ),
+    "a registry that is a number": (
+        lambda: prometheus.observer(5),  # type: ignore[arg-type]
+        TypeError,
+        "registry= is a CollectorRegistry of prometheus_client, not 5",
     ),
 }
 

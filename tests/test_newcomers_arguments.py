@@ -9,75 +9,18 @@ import pytest
 
 import afflux
 from afflux import prometheus
-from afflux.broker import Broker
-from afflux.otel import Tracing, observer, watch
+from afflux.otel import watch
 from afflux.testing import Faults
 
 
 async def otel_watch(server: Any, **options: Any) -> None:
     async with watch(server, **options):
-        pass
+        raise AssertionError("it was accepted")
 
 
 async def prometheus_watch(server: Any, **options: Any) -> None:
     async with prometheus.watch(server, **options):
-        pass
-
-
-MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a delay below 0": (lambda: Faults(delay=-1), ValueError, "delay= is a number of seconds, 0 or more, not -1"),
-    "a delay without end": (
-        lambda: Faults(jitter=float("inf")),
-        ValueError,
-        "jitter= is a number of seconds, 0 or more, not inf",
-    ),
-    "a delay in words": (
-        lambda: Faults(delay="1s"),  # type: ignore[arg-type]
-        TypeError,
-        "delay= is a number of seconds, not '1s'",
-    ),
-    "no rate": (
-        lambda: Faults(rate=0),
-        ValueError,
-        "rate= is a number of bytes per second, above 0, or None, not 0",
-    ),
-    "slices below 0": (lambda: Faults(slices=-1), ValueError, "slices= is a number of bytes, 0 or more, not -1"),
-    "half a byte": (
-        lambda: Faults(cut_after=0.5),  # type: ignore[arg-type]
-        TypeError,
-        "cut_after= is a whole number of bytes, not 0.5",
-    ),
-    "routes below 1": (lambda: Broker(routes=-1), ValueError, "routes must be 1 or more, not -1"),
-    "no receivers": (lambda: Broker(receivers=0), ValueError, "receivers must be 1 or more, not 0"),
-    "credit in words": (
-        lambda: Broker(credit="auto"),  # type: ignore[arg-type]
-        TypeError,
-        "credit is a whole number, 1 or more, not 'auto'",
-    ),
-    "tracing to a number": (
-        lambda: Tracing(5),  # type: ignore[arg-type]
-        TypeError,
-        "tracer_provider= is a TracerProvider of OpenTelemetry, not 5",
-    ),
-    "metrics to a number": (
-        lambda: observer(5),  # type: ignore[arg-type]
-        TypeError,
-        "meter_provider= is a MeterProvider of OpenTelemetry, not 5",
-    ),
-    "a registry that is a number": (
-        lambda: prometheus.observer(5),  # type: ignore[arg-type]
-        TypeError,
-        "registry= is a CollectorRegistry of prometheus_client, not 5",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", MISTAKES)
-def test_a_mistake(what: str) -> None:
-    use, kind, text = MISTAKES[what]
-    with pytest.raises(kind) as refused:
-        use()
-    assert str(refused.value) == text
+        raise AssertionError("it was accepted")
 
 
 def test_faults_at_their_bounds() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afflux.capture import connections
+from afflux.capture import connections, frame_kernels
 from afflux.capture.header_kernels import pairs
 from afflux.capture.kernels import SHARED, Boundaries
 from afflux.capture.layouts import READABLE, Layout
@@ -192,3 +192,22 @@ def test_the_tables_of_a_capture(seed: int) -> None:
             made = analyze(io.BytesIO(file), tables=TABLES, chunk=4_096)
             tables[name] = [(table, rows.to_pylist()) for table, rows in made]
     assert tables["fast"] == tables["plain"] and any(table == "frames" for table, _ in tables["fast"])
+
+
+@given(st.integers(0, 1 << 60))
+@settings(deadline=None, max_examples=share(0.1))
+def test_how_long_both_ends_were_held_back(seed: int) -> None:
+    """What is known of the lower and the higher end becomes what is known of the server and the client."""
+    noise = np.random.default_rng(seed)
+    held, falling = noise.integers(0, 8, (20, 3)), noise.integers(0, 2, 5).astype(bool)
+    packets, conns = noise.integers(-1, 20, 40), noise.integers(0, 5, 40)
+    wanted = []
+    for packet, conn in zip(packets.tolist(), conns.tolist(), strict=True):
+        low, high, missed = held[packet].tolist() if packet >= 0 else (0, 0, 0)
+        of_low, of_high = missed & 4, missed & 2
+        swapped = (high, low, (missed & 1) | (2 if of_low else 0) | (4 if of_high else 0))
+        wanted.append(swapped if falling[conn] else (low, high, missed))
+    function = FAST.compiled(frame_kernels.sides)
+    assert function is not None
+    function(held, packets, conns, falling, out := np.empty((3, 40), np.int64))
+    assert [tuple(row) for row in out.T.tolist()] == wanted

@@ -179,7 +179,7 @@ def test_it_is_a_loop_factory() -> None:
 
 def test_what_cannot_be_run_is_refused() -> None:
     async def program() -> None:
-        pass
+        raise AssertionError("it was run")
 
     async def nested() -> None:
         run(program())

@@ -1,9 +1,9 @@
 """Read a cursor with the blocking client: heads for the driver, counted ranges for tasks.
 
 1. A range is read in consecutive pieces (:class:`Chunk`); a gap is reported.
-2. A short range, a gap and another epoch are errors that contain the missing offsets. So is an item that records a gap
-   (RSocket's gap.py), as a relay stores it: it is never a row. If ``failOnDataLoss`` is false, each is a warning, and
-   reading continues after it.
+2. A short range, a gap and another epoch are errors that contain the missing offsets. An item that records a gap
+   (RSocket's gap.py), as a relay stores it, is such an error too, and never a row. If ``failOnDataLoss`` is false, each
+   is a warning, and reading continues after it.
 3. An answer that is impossible for a journal (items beyond the range, decreasing offsets) is always an error.
 4. After a failure, or after Spark has held a task for long, a range continues at the first item that was not returned
    yet, over another connection (connection.py). No state of a connection is needed for that.

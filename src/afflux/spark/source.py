@@ -14,8 +14,8 @@ Rules:
 2. Nothing is acknowledged, except by a query with ``acknowledgeAs`` (acknowledging.py).
 3. A read limit of Spark overrides the options; ReadAllAvailable removes them.
 4. The start of a new query is resolved once, and logged with the end of its first batch (offsets.py). With
-   ``startingOffsets=latest`` that batch is empty. So is the start of a stream or shard that is new since the last run
-   of the query. One that is gone since then is data loss.
+   ``startingOffsets=latest`` that batch is empty. The start of a stream or shard that is new since the last run of the
+   query is resolved in the same way. One that is gone since then is data loss.
 5. While the server is away, ``latestOffset`` returns ``start``, so that Spark can stop the query. It waits until the
    server has answered once, and with availableNow, because the query would end. Spark reports progress of batches only,
    so an outage of several attempts gets two empty batches: its start adds a key to the offset, its end removes it. A

@@ -3,8 +3,8 @@
 Theory of operation. One read is one pass: whole frames are processed in place, and the tail is stored once. Items
 within credit bypass the tables (there the same step is ITEM/DELIVER), because they are the bulk of all traffic: a run
 of them is one event. Whole requests (IDLE/APP_OPEN_LAST) and their answers (ITEM_LAST/COMPLETE_IN) bypass the tables
-too, and a run of them is also one event. So does the last item of a stream (ITEM_LAST/COMPLETE_IN), in one event with
-the items before it, and a grant (short.py). Everything else is decoded and passes through the tables.
+too, and a run of them is also one event. The last item of a stream (ITEM_LAST/COMPLETE_IN), in one event with the items
+before it, and a grant (short.py) bypass them as well. Everything else is decoded and passes through the tables.
 
 A length is checked as soon as it has arrived (FR-01, FR-02); nothing is allocated for it before.
 """
