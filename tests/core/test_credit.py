@@ -132,12 +132,21 @@ def test_a_status_shows_both_directions() -> None:
 def test_a_window_is_refilled_when_half_of_it_is_consumed() -> None:
     window = Window(256)
     assert window.initial() == 256
-    assert window.consumed(127, 0) == 0
-    assert window.consumed(1, 0) == 128
+    assert window.consumed(119, 0) == 0
+    assert window.consumed(9, 0) == 128
     assert window.outstanding == 256
     assert window.consumed(0, 0) == 0
     assert window.consumed(256, 0) == 256
     assert repr(window) == "<Window 256 of 256 outstanding, size 256>"
+
+
+@pytest.mark.parametrize(("size", "least"), [(256, 120), (64, 30), (32, 15), (16, 8), (8, 4), (7, 4)])
+def test_a_group_with_a_few_items_less_than_half_of_a_large_window_is_refilled(size: int, least: int) -> None:
+    """A channel's first item needs no credit: the groups of an echo have 127 and 129 items."""
+    window = Window(size)
+    window.initial()
+    assert window.consumed(least - 1, 0) == 0
+    assert window.consumed(1, 0) == least
 
 
 def test_the_first_grant_is_made_once() -> None:

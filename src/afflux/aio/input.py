@@ -93,10 +93,13 @@ class Input:
         state, size = self._state, len(data)
         self.taken += size
         start = state.now()
+        state.idle.begin(start)
         if state.watch is not None:
             state.watch.received(data)
         state.driver.dispatch(state.engine.receive(data, start))
-        took = state.now() - start
+        now = state.now()
+        state.idle.end(now)
+        took = now - start
         if took > self._loop_s:
             self.piece = max(_SMALLEST_PIECE, min(self.piece, size) // 2)
         elif size >= self.piece and self.piece < _LARGEST_PIECE and took * 4 < self._loop_s:

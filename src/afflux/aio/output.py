@@ -146,6 +146,7 @@ class Output:
             memory.report(size)
         input.check()
         state.arm_timer()
+        state.idle.end(state.now())
 
     def write_rest(self, transport: asyncio.Transport) -> None:
         """Write all that is queued, even if the transport is full."""

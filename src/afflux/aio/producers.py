@@ -110,7 +110,7 @@ class Producers:
                 await (rest_here(work, first) if context is None else rest_within(work, context, first))
                 return
             context = slots.context.copy()
-            if begins == half and now() - start >= HALF_S:
+            if begins == half and (slots.driver.state.idle.waited or now() - start >= HALF_S):
                 slots.driver.output.flush_early()  # the client works on the first half while the second is produced
         self._worker = None
         slots.driver.output.flush_soon()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from afflux.aio.idle import Idle
 from afflux.core.engine import Engine
 from afflux.core.errors import ConnectionClosed, Error
 from afflux.core.events import Event
@@ -35,6 +36,7 @@ class State:
         "driver",
         "engine",
         "error",
+        "idle",
         "left",
         "loop",
         "lost",
@@ -56,6 +58,7 @@ class State:
         self.loop = asyncio.get_running_loop()
         self.now = clock_of(self.loop)
         "The clock of every deadline."
+        self.idle = Idle.of(self.loop)
         self.transport: asyncio.Transport | None = None
         self.error: Error | None = None
         "Why the connection ended; None for an orderly end."
