@@ -15,7 +15,7 @@ import afflux.sync
 from afflux import prometheus
 from afflux.broker import Address, Broker
 from afflux.journal import Journal, Journalled, Retention
-from afflux.middleware import Metrics
+from afflux.middleware import Limit, Metrics
 from afflux.otel import Tracing, observer
 from afflux.testing import Faults
 
@@ -255,6 +255,31 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: Broker(credit="auto"),  # type: ignore[arg-type]
         TypeError,
         "credit is a whole number, 1 or more, not 'auto'",
+    ),
+    "a Limit of nothing": (
+        Limit,
+        TypeError,
+        "Limit needs a limit: give concurrent=, such as 100, or rate=, such as (10, 5), or both",
+    ),
+    "a rate in words": (
+        lambda: Limit(rate=("10", 5)),  # type: ignore[arg-type]
+        ValueError,
+        "rate must be (burst, calls per second), at least (1, 0), not ('10', 5)",
+    ),
+    "a lease of a rate in words": (
+        lambda: afflux.RateLease("5", 3),  # type: ignore[arg-type]
+        TypeError,
+        "a rate is a number of requests per second, not '5'",
+    ),
+    "a lease of an endless rate": (
+        lambda: afflux.RateLease(float("inf"), 3),
+        ValueError,
+        "a rate is 0 or more a second, not inf",
+    ),
+    "a lease that permits nothing": (
+        lambda: afflux.RateLease(5, 0),
+        ValueError,
+        "a burst of 0 permits no request, ever: give burst=1 or more",
     ),
     "tracing to a number": (
         lambda: Tracing(5),  # type: ignore[arg-type]

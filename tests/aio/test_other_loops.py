@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,24 @@ from tests.aio.handlers import Demo
 from tests.cli.running import Server
 
 TOLD = r"^this connection belongs to another event loop: use it in the loop that made it"
+TOLD_STREAM = r"^this stream belongs to another event loop: use it in the loop that made its connection"
+
+
+class Waiting:
+    """Sends one item, and then nothing."""
+
+    async def stream(self, payload: afflux.Payload) -> AsyncIterator[bytes]:
+        yield b"1"
+        await asyncio.Event().wait()
+
+    async def channel(self, items: afflux.ItemStream) -> AsyncIterator[bytes]:
+        yield b"1"
+        await asyncio.Event().wait()
+
+
+async def endless() -> AsyncIterator[bytes]:
+    yield b"1"
+    await asyncio.Event().wait()
 
 
 async def test_a_request_in_the_loop_of_another_thread() -> None:
@@ -19,6 +39,65 @@ async def test_a_request_in_the_loop_of_another_thread() -> None:
         with pytest.raises(afflux.LocalProtocolError, match=TOLD):
             await asyncio.to_thread(asyncio.run, peer.request(b"elsewhere"))
         assert await peer.request(b"here")  # the connection is still of use
+
+
+async def source() -> AsyncIterator[bytes]:
+    yield b"1"
+    yield b"2"
+
+
+async def iterated(items: afflux.ItemStream) -> None:
+    async for _ in items:
+        pass
+
+
+async def entered(items: afflux.ItemStream) -> None:
+    async with items:
+        pass
+
+
+async def asked(items: afflux.ItemStream) -> None:
+    items.request(1)
+    await anext(items)
+
+
+@pytest.mark.parametrize("use", [iterated, entered])
+@pytest.mark.parametrize("verb", ["stream", "channel"])
+async def test_items_in_the_loop_of_another_thread(
+    use: Callable[[afflux.ItemStream], Coroutine[Any, Any, None]], verb: str
+) -> None:
+    async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server, afflux.connect(server.uri) as peer:
+        items = peer.stream(b"3") if verb == "stream" else peer.channel(source())
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD_STREAM):
+            await asyncio.to_thread(asyncio.run, use(items))
+        assert peer.streams() == []  # nothing was opened
+        assert await anext(items)  # it is still of use where it belongs
+        await items.aclose()
+
+
+@pytest.mark.parametrize("use", [asked, iterated])
+async def test_items_that_are_open_in_the_loop_of_another_thread(
+    use: Callable[[afflux.ItemStream], Coroutine[Any, Any, None]],
+) -> None:
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Waiting()) as server,
+        afflux.connect(server.uri) as peer,
+        peer.stream() as items,
+    ):
+        await anext(items)
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD_STREAM):
+            await asyncio.wait_for(asyncio.to_thread(asyncio.run, use(items)), 5)
+
+
+async def test_a_channel_that_is_closed_in_the_loop_of_another_thread() -> None:
+    async with (
+        afflux.serve("tcp://127.0.0.1:0", Waiting()) as server,
+        afflux.connect(server.uri) as peer,
+        peer.channel(endless()) as items,
+    ):
+        await anext(items)
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD_STREAM):
+            await asyncio.wait_for(asyncio.to_thread(asyncio.run, items.aclose()), 5)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the socket that its loop has left

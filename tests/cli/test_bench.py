@@ -354,6 +354,11 @@ def test_an_interrupt_before_it_has_begun_shows_nothing(uri: str) -> None:
         (["-n", "0"], "-n"),
         (["--workers", "2"], "2 workers require at least as many connections"),
         (["--fail-if", "p99>20"], "--fail-if: invalid limit '20': p99 is a time with its unit, such as p99>20ms"),
+        (
+            ["--fail-if", "latency>5ms"],
+            "--fail-if: unknown metric 'latency'; did you mean p99? figures of latency: min,",
+        ),
+        (["--fail-if", "Gap>5ms"], "--fail-if: unknown metric 'Gap'; did you mean gap_p99? figures of gap: gap_min,"),
         (["--fail-if", "stall>1%"], "only measured with --stream and --channel"),
         (["--fail-if", "late>1"], "only measured with --rate"),
         (["-o", "hex"], "unsupported output hex for bench: use table, json, ndjson, csv"),
@@ -391,3 +396,21 @@ def test_a_silent_peer_ends_the_run_with_a_hint() -> None:
     failures = json.loads(ran.stdout)["failures"]
     assert [failure["count"] for failure in failures] == [1]
     assert ran.stderr.count(", and nothing before; does it speak rsocket?\n") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        ("limit", "Timeout: no item within 0.2 s, and nothing before; does it speak limit?"),
+        ("rsio", "no answer within 0.2 s; does it speak rsio?"),
+    ],
+)
+def test_a_silent_peer_of_a_protocol_without_keepalives_ends_the_run(protocol: str, told: str, workers: str) -> None:
+    verb = {"limit": "--channel", "rsio": "--stream"}[protocol]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"{protocol}+tcp://127.0.0.1:{server.getsockname()[1]}"
+        words = ["-D", "60s", "--timeout", "200ms", "--connect-timeout", "200ms", "--workers", workers, "-c", "2"]
+        ran = here(uri, verb, "-d", "x", *words)
+    assert ran.returncode == 3
+    assert ran.stderr.rstrip().endswith(told)

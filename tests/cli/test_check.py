@@ -125,6 +125,17 @@ ASKED = [
 ANSWERED = [rsocket.PayloadFrame(stream=1, next=True, complete=True, data=b"\x01")]
 
 
+def test_a_dump_of_rsocket_that_is_read_as_limit(types: Path, tmp_path: Path) -> None:
+    client, server = dumps(tmp_path, ASKED, ANSWERED)
+    for words in ([client, server], [client]):
+        ran = here("check", str(types), "--against", *words)
+        assert ran.code == 1
+        told = "afflux: a dump is read as limit, and this one may be rsocket: add --protocol rsocket"
+        assert ran.errors.splitlines()[-1] == told
+    Path(client).write_bytes(b"\0\0\0" + Path(client).read_bytes())
+    assert "rsocket" not in here("check", str(types), "--against", client).errors
+
+
 def test_a_dump_that_follows_the_type(types: Path, tmp_path: Path) -> None:
     client, server = dumps(tmp_path, ASKED, ANSWERED)
     words = [str(types), "--protocol", "rsocket", "--against", client, server]

@@ -23,6 +23,9 @@ GRANT = wire.RequestN(stream=5, n=3).encode()
 FIRE = wire.RequestFnf(stream=1, data=b"ping").encode()
 
 
+HINT = "afflux: without the length prefix that frames have on TCP, these bytes are frames: add --framing none"
+
+
 def prefixed(*frames: bytes) -> bytes:
     return b"".join(len(frame).to_bytes(3, "big") + frame for frame in frames)
 
@@ -46,6 +49,19 @@ def test_bare_frames_one_an_argument() -> None:
     grant, cancel = records("--framing", "none", "--hex", GRANT.hex(), CANCEL.hex(":"))
     assert (grant["type"], grant["n"], grant["offset"], grant["length"]) == ("REQUEST_N", 3, 0, len(GRANT))
     assert (cancel["type"], cancel["offset"]) == ("CANCEL", len(GRANT))
+
+
+@pytest.mark.parametrize("words", [[GRANT.hex()], GRANT.hex(" ").split(), [GRANT.hex(), CANCEL.hex()]])
+@pytest.mark.parametrize("protocol", [["--protocol", "rsocket"], []])
+def test_bare_frames_without_framing_none_give_a_hint(words: list[str], protocol: list[str]) -> None:
+    ran = here("decode", *protocol, "--hex", *words)
+    assert ran.code == 0
+    assert ran.errors.splitlines()[-1] == HINT
+
+
+@pytest.mark.parametrize("data", ["0000ff", prefixed(GRANT, FIRE)[:-1].hex(), prefixed(GRANT).hex()])
+def test_bytes_that_are_no_bare_frame_give_none(data: str) -> None:
+    assert here("decode", "--protocol", "rsocket", "--hex", data).errors == ""
 
 
 def test_a_dump_and_where_its_frames_are(tmp_path: Path) -> None:

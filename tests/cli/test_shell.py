@@ -58,6 +58,7 @@ def test_one_connection_has_all_requests(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
+        ("request -d x --strem", 2, "unknown option --strem; did you mean --stream? (see help)"),
         ("request -r fail -d broken", 64, "broken (0x201)"),
         ("request --max-time 20ms -r slow -d '{\"ms\": 60000}'", 3, "timed out after 0.02 s (--max-time)"),
         ("routs", 2, "unknown command 'routs'; did you mean routes?"),
@@ -75,8 +76,14 @@ def test_one_connection_has_all_requests(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_failure_ends_the_lines_of_a_pipe(uri: str, line: str, code: int, told: str) -> None:
     ran = piped(uri, "request -d first", line, "request -d never")
     assert (ran.returncode, ran.stdout) == (code, '{"data":"first"}\n')
-    assert ran.stderr.startswith(f"afflux: {told.replace('{uri}', uri)}")
+    assert ran.stderr.startswith(f"afflux: line 2: {told.replace('{uri}', uri)}")
     assert ran.stderr.count("\n") == 1
+
+
+def test_an_error_counts_the_lines_that_are_not_requests(uri: str) -> None:
+    ran = piped(uri, "# a comment", "", "request -d x -o raw", "xyzzy")
+    assert (ran.returncode, ran.stdout) == (2, "x")
+    assert ran.stderr == "afflux: line 4: unknown command 'xyzzy'; see help\n"
 
 
 def test_exit_ends_the_lines_of_a_pipe(uri: str) -> None:

@@ -94,6 +94,26 @@ def test_channels_share_the_states_of_the_channels_they_name() -> None:
         types["c"]
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "told"),
+    [
+        (
+            "channel sum = end channel echo = end",
+            "sun",
+            "unknown channel 'sun'; did you mean sum? The file has echo, sum",
+        ),
+        ("channel sum = end channel echo = end", "x", "unknown channel 'x': the file has echo, sum"),
+        ("struct S {}", "x", "unknown channel 'x': the file has no channels"),
+    ],
+)
+def test_an_unknown_channel(text: str, name: str, told: str) -> None:
+    types = loads(text)
+    with pytest.raises(KeyError) as refused:
+        types[name]
+    assert str(refused.value) == told
+    assert types.get(name) is None
+
+
 def test_numbers_after_names_have_no_effect() -> None:
     """R-33."""
     numbered = loads("channel a = recv S -> end struct S { b: int = 2, c: E = 1 } enum E { d(int) = 3 }")

@@ -26,7 +26,7 @@ def test_the_first_bytes_of_a_server(expected: str, server: str) -> None:
     if server == expected or {server, expected} <= set(FAMILY):
         assert told is None
     elif server in FAMILY:
-        assert told == f"the peer speaks limit or rsocket or rsocket-draft, not {expected}"
+        assert told == f"the peer speaks limit, rsocket or rsocket-draft, not {expected}"
     else:
         assert told == f"the peer speaks {server}, not {expected}"
 

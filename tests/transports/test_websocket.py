@@ -944,9 +944,7 @@ async def test_tcp_and_websocket_do_not_mix() -> None:
         with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks HTTP, not rsocket"):
             await peer.request(b"")
     async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server:
-        with pytest.raises(
-            afflux.ConnectFailed, match="the peer speaks limit or rsocket or rsocket-draft, not WebSock"
-        ):
+        with pytest.raises(afflux.ConnectFailed, match="the peer speaks limit, rsocket or rsocket-draft, not WebSock"):
             await afflux.connect(server.uri.replace("tcp:", "ws:"))
 
 

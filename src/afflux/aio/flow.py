@@ -24,7 +24,7 @@ from afflux.core.payload import Payload, Payloads, size_of
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
 
-__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream"]
+__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "elsewhere"]
 
 DEFAULT_CREDIT = 256
 "Default window of a stream, in items."
@@ -35,6 +35,15 @@ _MOST = 0x7FFFFFFF
 "Largest credit of one grant."
 _SHARE = 0x4000
 "Bytes that a stream's window may buffer, however many other streams there are."
+
+
+def elsewhere(what: str, made: str, stream: int | None = None) -> LocalProtocolError:
+    """Return the error of a connection or a stream that is used in another event loop than the connection's."""
+    return LocalProtocolError(
+        f"this {what} belongs to another event loop: use it in the loop that made {made}, such as in one call of "
+        "asyncio.run, or use afflux.sync",
+        stream=stream,
+    )
 
 
 class Inbound:
@@ -197,6 +206,7 @@ class Inbound:
 
     async def arrival(self) -> None:
         """Wait until something arrives, or the end does."""
+        self.check_loop()
         if self.waiter is not None:
             raise RuntimeError("another task waits for this stream's next item")
         driver = self.driver
@@ -211,6 +221,11 @@ class Inbound:
             unopened = driver.streams.unopened
             if unopened.get(self, self) is None:
                 del unopened[self]
+
+    def check_loop(self) -> None:
+        """Raise unless the event loop of the connection runs here: asyncio would not wake a task of another one."""
+        if asyncio.get_running_loop() is not self.driver.state.loop:
+            raise elsewhere("stream", "its connection", self.id)
 
     async def writable(self) -> None:
         """Wait until a request may be queued, on the next connection if this one is over."""
@@ -418,6 +433,7 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
         """Open the stream, when there is room for the request."""
         if self._open is not None:
             inbound = self._inbound
+            inbound.check_loop()
             if not inbound.driver.may_open(inbound.asked):
                 await inbound.writable()
             self._start(0)

@@ -150,6 +150,8 @@ class Channel(ItemStream):
 
     async def aclose(self) -> None:
         """Cancel, and wait until the source is closed."""
+        if (producer := self._outgoing.producer) is not None and not producer.done():
+            self._inbound.check_loop()
         self.cancel()
         if self._outgoing.producer is not None:
             await asyncio.wait((self._outgoing.producer,))

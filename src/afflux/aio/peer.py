@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.driver import Driver
-from afflux.aio.flow import DEFAULT_CREDIT, ItemStream
+from afflux.aio.flow import DEFAULT_CREDIT, ItemStream, elsewhere
 from afflux.aio.keeper import Keeper
 from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
 from afflux.aio.opens import Opens
@@ -394,10 +394,7 @@ def _elsewhere(error: RuntimeError, driver: Driver) -> Exception:
     """Return the error of a request that was made in another event loop than the connection's, else ``error``."""
     if asyncio.get_running_loop() is driver.state.loop:
         return error
-    return LocalProtocolError(
-        "this connection belongs to another event loop: use it in the loop that made it, such as in one call of "
-        "asyncio.run, or use afflux.sync"
-    )
+    return elsewhere("connection", "it")
 
 
 async def _within(future: asyncio.Future[None], seconds: float | None) -> bool:

@@ -94,7 +94,7 @@ async def run_share(
     stop = stop or asyncio.Event()
     plan.payload()
     async with connected(plan, clock or time.perf_counter, tell) as opened:
-        trip, silent = opened.trip.seconds, not opened.trip.answered
+        trip, silent = opened.trip.seconds, opened.silent
         if plan.warmup and opened.peers:
             await Load(plan.warm(), opened.peers, trip, tell, stop, clock, warming=True, silent=silent).run()
         if gate is not None:
@@ -282,7 +282,7 @@ class Load:
         if why == "timeout":
             what = "item" if self._plan.flows else "answer"
             text = f"no {what} within {in_words(self._plan.timeout)}"
-            if self._silent and not (self._tally.succeeded or self._tally.items or self._lost):
+            if self._unheard():
                 text += f", and nothing before; does it speak {self._plan.address.protocol}?"
                 self._turns.stop(self._clock())  # each further request would wait as long
             self._tally.gave_up("Timeout", self._clock() - meant, text)
@@ -290,6 +290,12 @@ class Load:
             self._tally.cut += 1
         else:
             self._tally.unfinished += 1
+
+    def _unheard(self) -> bool:
+        """Return whether the server has never sent anything."""
+        if not self._silent or self._tally.succeeded or self._tally.items or self._lost:
+            return False
+        return self._plan.address.entry.keepalives or not any(peer._driver.input.taken for peer in self._peers)
 
     async def _failed(self, error: Error) -> bool:
         """Count the error; return whether the stream may continue."""

@@ -41,6 +41,10 @@ _DIALING = 32
 "Connections that are opened concurrently."
 
 
+class _Unanswered(ConnectFailed, TimeoutError):
+    """The server took the connection and did not answer in time."""
+
+
 class Opened:
     """The connections of a plan while they are opened, and afterwards."""
 
@@ -60,6 +64,11 @@ class Opened:
         self._clock = asyncio.get_running_loop().time
         self._begun = self._changed = self._clock()
         self._again = afflux.Backoff(first=PAUSE_S, most=1.0, patience=plan.timeout / 2)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the server has shown nothing: no answer to KEEPALIVE, or no KEEPALIVE to answer."""
+        return not self.trip.answered or not self._plan.address.entry.keepalives
 
     async def measure(self, clock: Clock, tell: Tell | None) -> None:
         """Measure the round trip."""
@@ -93,9 +102,15 @@ class Opened:
             if tell is not None:
                 tell(self._progress())
             if self._given_up is None and self._clock() - self._changed > self._plan.connect_timeout:
-                self._given_up = ConnectFailed(f"no answer within {in_words(self._plan.connect_timeout)}")
+                self._given_up = _Unanswered(self._unanswered())
                 for task in tasks:
                     task.cancel()
+
+    def _unanswered(self) -> str:
+        text = f"no answer within {in_words(self._plan.connect_timeout)}"
+        if self.peers or self.refusal is not None or self.trip.seconds is not None:
+            return text
+        return f"{text}; does it speak {self._plan.address.protocol}?"
 
     async def close(self) -> None:
         """Close the open connections."""

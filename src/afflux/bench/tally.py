@@ -39,7 +39,8 @@ class Failure:
 def kind_of(error: Error) -> Failure:
     """Return the kind under which an error is counted."""
     text = "".join(char if char.isprintable() else " " for char in error.message)
-    return Failure(type(error).__name__, error.code, text[:_EXAMPLE])
+    kind = "Timeout" if isinstance(error, TimeoutError) else type(error).__name__
+    return Failure(kind, error.code, text[:_EXAMPLE])
 
 
 class Tally:

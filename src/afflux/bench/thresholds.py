@@ -25,7 +25,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from afflux.bench.plan import Plan
-from afflux.bench.result import SERIES, Result, percent_of
+from afflux.bench.result import FIGURES, SERIES, Result, percent_of
 
 __all__ = ["METRICS", "Threshold", "shown_time"]
 
@@ -189,6 +189,9 @@ def _hint(name: str, metric: str) -> str:
         return "use max instead of p100"
     if re.fullmatch(r"p\d+", metric):
         return "a percentile is below 100, and a fraction needs a point: p12.5"
+    if (series := name.lower()) in SERIES:
+        prefix = "" if series == "latency" else f"{series}_"
+        return f"did you mean {prefix}p99? figures of {series}: {', '.join(prefix + figure for figure in FIGURES)}"
     near = get_close_matches(name.lower(), METRICS, 1)
     return f"{f'did you mean {near[0]}? ' if near else ''}available: {', '.join(METRICS)}"
 

@@ -75,9 +75,9 @@ def _encodable(text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def run(arguments: Sequence[str], **settings: Any) -> int:
-    """Run a command line and return its exit code. Usage errors are printed and return 2. ``settings`` are those of
-    typer's context, such as ``obj``."""
+def run(arguments: Sequence[str], *, help: str | None = None, **settings: Any) -> int:
+    """Run a command line and return its exit code. Usage errors are printed and return 2. ``help`` is what they
+    name as the help, if not ``--help``; ``settings`` are those of typer's context, such as ``obj``."""
     prefix_log()
     if wrong := prepared(arguments):
         tell(f"afflux: {wrong}")
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], **settings: Any) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.ctx.get_help(), err=True)
         else:
-            tell(f"afflux: {words(error, arguments)}")
+            tell(f"afflux: {words(error, arguments, help)}")
         return USAGE
     except typer.Abort:
         return INTERRUPTED

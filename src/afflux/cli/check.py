@@ -10,8 +10,9 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from afflux.sessions.recorded import Break, Report
 
 __all__ = ["Emitted", "Shape", "check"]
+
+
+_DEFAULT: Final = "limit"
+"The protocol of a dump, if none is given."
+_LOOK: Final = 64
+"Frames of a dump that are read to recognize RSocket."
 
 
 class Emitted(StrEnum):
@@ -105,7 +112,7 @@ def check(
         elif ports or keylog:
             usage("-d and --keylog apply to captures")
         else:
-            _against(types, [against, *(dumps or [])], channel, protocol or "limit", role is Side.client, shape)
+            _against(types, [against, *(dumps or [])], channel, protocol, role is Side.client, shape)
     elif formatted or dual:
         sys.stdout.write(_text(types, dual))
     elif emit is not None:
@@ -178,19 +185,29 @@ def _show(records: list[dict[str, Any]], shape: Shape) -> None:
 
 
 def _against(
-    types: SessionTypes, names: list[str], channel: str | None, protocol: str, client: bool, shape: Shape
+    types: SessionTypes, names: list[str], channel: str | None, given: str | None, client: bool, shape: Shape
 ) -> None:
     if len(names) > 2:
         usage("--against reads one dump per side")
-    sides = {side: _records(name, protocol, side) for side, name in zip((client, not client), names, strict=False)}
+    protocol = given or _DEFAULT
+    files = dict(zip((client, not client), names, strict=False))
+    sides = {side: _records(name, protocol, side) for side, name in files.items()}
     report = _report(types, protocol, sides, channel)
     if report.broken is not None:
         _show([_break(report.broken)], shape)
+        if given is None and all(_may_be_rsocket(name, side) for side, name in files.items()):
+            tell(f"afflux: a dump is read as {_DEFAULT}, and this one may be rsocket: add --protocol rsocket")
         raise typer.Exit(FAILED)
     _show([_good(report)], shape)
     if not report.frames:
         tell("afflux: nothing was checked: there are no frames of sessions")
         raise typer.Exit(UNDECIDED)
+
+
+def _may_be_rsocket(name: str, client: bool) -> bool:
+    """Return whether a dump begins with frames of RSocket."""
+    start = list(islice(_records(name, "rsocket", client), _LOOK))
+    return bool(start) and all(record["error"] is None for record in start)
 
 
 def _captured(types: SessionTypes, found: Captured, channel: str | None, shape: Shape, name: str) -> None:

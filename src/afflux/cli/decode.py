@@ -44,6 +44,7 @@ from afflux.core.dissect import PayloadForm
 from afflux.core.errors import MissingExtra, Unsupported
 from afflux.core.payload import Payload
 from afflux.core.recognition import Recognition, recognize, unknown
+from afflux.core.texts import one_of
 from afflux.protocols.registry import AUTO, PROTOCOLS, named, recognizable
 
 if TYPE_CHECKING:
@@ -164,7 +165,17 @@ def decode(
     if make is None:
         sources, make = _recognized(sources, framing)
     found = _records(chain.from_iterable(sources), make, framing, selection.form)
-    _finish(_print(_first(selection.of(found), limit), chosen), strict)
+    wrong = _print(_first(selection.of(found), limit), chosen)
+    if wrong and as_hex and framing is Framing.length and _are_bare(words, client, make):
+        tell("afflux: without the length prefix that frames have on TCP, these bytes are frames: add --framing none")
+    _finish(wrong, strict)
+
+
+def _are_bare(words: list[str], client: bool, make: MakeDissector) -> bool:
+    """Return whether hexadecimal bytes are bare frames: one per word, or one in all."""
+    pieces = list(_from_hex(words, client))
+    one = [(pieces[0][0], b"".join(data for _, data in pieces))] if pieces else []
+    return any(all(make(side, "none").bare(data)["error"] is None for side, data in each) for each in (pieces, one))
 
 
 def _first(records: Iterator[dict[str, Any]], limit: int | None) -> Iterator[dict[str, Any]]:
@@ -231,7 +242,7 @@ def _compared(starts: Mapping[bool, bytes], framing: Framing) -> tuple[bool, Rec
 
 def _report(data: bytes, client: bool, result: Recognition, entry: ProtocolEntry) -> str:
     """Return the sentence that reports which protocol was recognized, or the candidates and how to choose."""
-    others = " or ".join(f"--protocol {one.name}" for one in result.candidates if one is not entry)
+    others = one_of([f"--protocol {one.name}" for one in result.candidates if one is not entry])
     if result.protocol is not None:
         return f"recognized {entry.name}" + (f"; the same bytes may begin another protocol: {others}" if others else "")
     if result.candidates:

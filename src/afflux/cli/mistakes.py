@@ -18,9 +18,11 @@ _HANDLER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 "A handler, MODULE:OBJECT."
 
 
-def words(error: Any, arguments: Sequence[str]) -> str:
+def words(error: Any, arguments: Sequence[str], help: str | None = None) -> str:
     """Return the error as one line: what is wrong, what would be right, and where the help is. ``arguments`` is the
-    command line."""
+    command line, ``help`` what shows the help, if not the command's ``--help``."""
+    if help is not None:
+        return f"{_text(error, arguments)} (see {help})"
     command = next(iter(arguments), "")
     path = command if error.ctx is None else error.ctx.command_path.removeprefix("afflux").strip()
     return f"{_text(error, arguments)} (see {' '.join(['afflux', *path.split(), '--help'])})"

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from afflux.cli.exits import USAGE
+from afflux.cli.telling import tell
 from afflux.core.dissect import PayloadForm, payload_text
 from afflux.filters import Filter, FilterError, Routes
 
@@ -25,7 +26,7 @@ def filter_of(text: str, *, option: str = "--where", table: bool = False) -> Fil
     try:
         return Filter.of(text, table=table)
     except FilterError as error:
-        typer.echo(f"afflux: {option}:{error.message}", err=True)
+        tell(f"afflux: {option}:{error.message}")
         raise typer.Exit(USAGE) from None
 
 

@@ -25,6 +25,7 @@ from afflux.cli.output import Format, Printer
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
 from afflux.cli.shell_lines import END, Word, parse
+from afflux.cli.telling import placed, tell
 from afflux.cli.verbose import Verbose, log_shown
 from afflux.core.errors import Error
 
@@ -118,8 +119,12 @@ class Shell:
         """Run the lines of a pipe until one fails; return its exit code."""
         await self._start()
         try:
+            number = 0
             async for line in lines:
-                if (code := await self._run(line)) != DONE:
+                number += 1
+                with placed(f"line {number}"):
+                    code = await self._run(line)
+                if code != DONE:
                     return DONE if code is None else code
         finally:
             await self._close()
@@ -177,7 +182,7 @@ class Shell:
         except BrokenPipeError:
             raise
         except (Error, OSError) as error:
-            typer.echo(f"afflux: {words(error)}", err=True)
+            tell(f"afflux: {words(error)}")
             return code_of(error)
         self._answered = True
         return DONE

@@ -13,6 +13,7 @@ from afflux.cli import conflicts
 from afflux.cli.exits import DONE, USAGE, usage
 from afflux.cli.output import Printer
 from afflux.cli.request import Asked
+from afflux.cli.telling import tell
 
 __all__ = ["CONNECTION", "END", "HELP", "VERBS", "Word", "parse"]
 
@@ -97,7 +98,7 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
 
 
 def _mistake(text: str) -> int:
-    typer.echo(f"afflux: {text}", err=True)
+    tell(f"afflux: {text}")
     return USAGE
 
 
@@ -114,5 +115,5 @@ def _request(words: list[str], uri: str, defaults: dict[str, Any]) -> tuple[Aske
             usage("stdin has the lines of the shell: write data in the line, or @FILE")
         found.append((asked, show))
 
-    code = run(["request", uri, *words], obj=take, default_map={"request": defaults})
+    code = run(["request", uri, *words], help=HELP.names[0], obj=take, default_map={"request": defaults})
     return found[0] if found else code

@@ -1,13 +1,20 @@
-"""Bound the texts of errors that are sent or received: whole characters, always UTF-8."""
+"""Bound the texts of errors that are sent or received: whole characters, always UTF-8. List words in a text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from afflux.core.errors import ApplicationError, Canceled, Invalid, Rejected
 
-__all__ = ["GENERIC_TEXT", "clean_text", "cut", "public_text"]
+__all__ = ["GENERIC_TEXT", "clean_text", "cut", "one_of", "public_text"]
 
 GENERIC_TEXT = "application error"
 "The text sent for an exception that was not meant for the peer."
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Return a list of alternatives: ``a``, ``a or b``, ``a, b or c``."""
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def cut(text: str, limit: int) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from afflux.core.errors import MissingExtra
+from afflux.core.texts import one_of
 from afflux.filters import patterns
 from afflux.filters.columns import columns, flags, words
 from afflux.filters.errors import FilterError
@@ -126,7 +127,7 @@ def _unexpected(token: Token, accepted: Iterable[str], text: str) -> FilterError
         last = text.rstrip()
         line, column = last.count("\n") + 1, len(last) - last.rfind("\n")
     expected = sorted({_WORDS[name] for name in accepted})
-    listed = " or ".join([", ".join(expected[:-1]), expected[-1]] if len(expected) > 1 else expected)
+    listed = one_of(expected)
     seen = "the filter ends here" if token.type == "$END" else f"unexpected {_quoted(token)}"
     return FilterError(f"{seen}, expected {listed}", text, line, column)
 

@@ -32,7 +32,7 @@ class Gate:
             raise TypeError(f"concurrent must be a number of calls, not {concurrent!r}")
         if concurrent is not None and concurrent < 1:
             raise ValueError(f"concurrent must be at least 1, not {concurrent}")
-        if rate is not None and not (isinstance(rate, tuple) and len(rate) == 2 and rate[0] >= 1 and rate[1] >= 0):
+        if rate is not None and not _is_rate(rate):
             raise ValueError(f"rate must be (burst, calls per second), at least (1, 0), not {rate!r}")
         self._name = name
         self._concurrent = concurrent
@@ -59,6 +59,13 @@ class Gate:
             self.inside -= 1
 
 
+def _is_rate(rate: object) -> bool:
+    match rate:
+        case tuple((int() | float() as burst, int() | float() as per_second)):
+            return burst >= 1 and per_second >= 0
+    return False
+
+
 class Limit(Middleware):
     """Limit concurrent calls and their rate, over all verbs but push. Calls beyond a limit raise Rejected.
 
@@ -69,6 +76,10 @@ class Limit(Middleware):
         rate: the burst, and the calls per second, such as ``(10, 5)``.
         name: the name in errors.
         clock: returns monotonic seconds.
+
+    Raises:
+        TypeError: neither ``concurrent`` nor ``rate`` is given, or one is of another type.
+        ValueError: one is out of range.
     """
 
     def __init__(
@@ -79,6 +90,8 @@ class Limit(Middleware):
         name: str = "all calls",
         clock: Clock = monotonic,
     ) -> None:
+        if concurrent is None and rate is None:
+            raise TypeError("Limit needs a limit: give concurrent=, such as 100, or rate=, such as (10, 5), or both")
         self._gate = Gate(name, concurrent=concurrent, rate=rate, clock=clock)
 
     async def request(self, call: Call, next: Next) -> Payload | None:
@@ -132,7 +145,8 @@ class RouteLimits(Limit):
         rate: tuple[float, float] | None = None,
         clock: Clock = monotonic,
     ) -> None:
-        super().__init__(concurrent=concurrent, rate=rate, name=route, clock=clock)
+        # Not Limit's, which needs one of the two: a route may have other limits alone.
+        self._gate = Gate(route, concurrent=concurrent, rate=rate, clock=clock)
         if payload_bytes is not None and (not isinstance(payload_bytes, int) or payload_bytes < 0):
             raise ValueError(f"payload_bytes must be 0 or more, not {payload_bytes!r}")
         if timeout is not None:

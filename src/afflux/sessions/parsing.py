@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from afflux.core.errors import MissingExtra
 from afflux.core.limits import REASONS, Limits
+from afflux.core.texts import one_of
 from afflux.sessions.errors import Problem, SessionSyntaxError
 from afflux.sessions.types import (
     Annotation,
@@ -206,7 +207,7 @@ def _unexpected(token: Token, accepted: Iterable[str], text: str) -> _Refused:
     if token.type in _STEPS and "STRING" in accepted:
         return _Refused("a channel cannot be the type of a value", "R-39", place)
     words = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in accepted})
-    expected = " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    expected = one_of(words)
     seen = "the text ends here" if token.type == "$END" else f"unexpected {_quoted(token)}"
     return _Refused(f"{seen}, expected {expected}", SYNTAX, place)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from afflux.core.errors import RemoteProtocolError
 from afflux.core.recognition import mismatch, recognize, refusal_text, refused_by, unknown
+from afflux.core.texts import one_of
 from afflux.protocols.registry import PROTOCOLS, recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import foreign
@@ -72,7 +73,7 @@ def stranger(data: bytes, expected: str, *, client: bool, message: bool = False)
         return None
     others = [other.name for other in recognize(recognizable(), data, client=client, message=message).candidates]
     if others:
-        return mismatch(" or ".join(others), expected)
+        return mismatch(one_of(others), expected)
     if client:
         return None  # its engine answers what belongs to no known protocol
     if own.refusal is not None and data[:1] == own.refusal("")[:1]:

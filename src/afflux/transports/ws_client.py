@@ -15,6 +15,7 @@ from websockets.uri import WebSocketURI
 from afflux.core.errors import ConnectFailed, RemoteProtocolError
 from afflux.core.limits import Limits
 from afflux.core.recognition import mismatch, recognize, refused_by
+from afflux.core.texts import one_of
 from afflux.protocols.registry import recognizable
 from afflux.transports.address import Address
 from afflux.transports.base import foreign
@@ -148,7 +149,7 @@ class ClientWire(Wire):
         if not names:
             self._mismatch = "the peer does not speak WebSocket"
             return f"{self._mismatch}{self._quoted()}"
-        self._mismatch = mismatch(" or ".join(names), "WebSocket")
+        self._mismatch = mismatch(one_of(names), "WebSocket")
         plain = replace(self._address, transport="tls" if self._address.carrier.secure else "tcp", path="", options={})
         return f"{self._mismatch}; did you mean {plain}?"
 

@@ -11,6 +11,7 @@ Time is an argument, in monotonic seconds. leases.py has the frames and events.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from afflux.core.limits import Limits
@@ -97,7 +98,11 @@ class RateLease:
 
     def __post_init__(self) -> None:
         FixedLease(self.burst, self.ttl)
-        if not self.per_second >= 0:
+        if not isinstance(self.per_second, int | float):
+            raise TypeError(f"a rate is a number of requests per second, not {self.per_second!r}")
+        if not self.burst:
+            raise ValueError("a burst of 0 permits no request, ever: give burst=1 or more")
+        if not 0 <= self.per_second < inf:
             raise ValueError(f"a rate is 0 or more a second, not {self.per_second}")
 
     def start(self) -> LeaseGranter:
