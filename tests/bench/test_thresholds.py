@@ -94,7 +94,7 @@ def test_a_threshold_is_crossed_or_not(text: str, choices: dict[str, Any], cross
         ("error_rate>20", "error_rate is a share, 0 to 1 or 0% to 100%"),
         ("bytes/s<1x", "bytes/s is bytes per second, such as bytes/s<10MB"),
         ("error_rat>1%", "did you mean error_rate?"),
-        ("latency>1ms", "unknown metric 'latency'; did you mean late? available: p50, p90"),
+        ("latency>1ms", "unknown metric 'latency'; did you mean p99? figures of latency: min, mean"),
         ("P99>1ms", "did you mean p99? available: p50"),
         ("p99.9.9>1ms", "unknown metric"),
         ("p100>1ms", "use max instead of p100"),
