@@ -1,10 +1,11 @@
-"""Compile the inner rings with mypyc: ``python tools/compiled.py FOLDER`` writes the files for the wheel to FOLDER.
+"""Compile the inner rings, and the hot modules of the drivers, with mypyc: ``python tools/compiled.py FOLDER`` writes
+the files for the wheel to FOLDER.
 
 Without FOLDER it only reports which tool is missing. ``hatch_build.py`` runs it when a wheel is built with
 ``AFFLUX_MYPYC=1``; ``MYPYC_OPT_LEVEL`` is the level of the C compiler, 3 by default. The source is copied and not
 modified: the frame codecs are written to files of the copy, the classes of payloads are opened to applications in it,
-and all modules of the inner rings except those of ``INTERPRETED`` are compiled together, so that they call each other
-directly. Requires only mypy and setuptools.
+and all modules of the inner rings except those of ``INTERPRETED`` are compiled together with ``DRIVERS``, so that they
+call each other directly. Requires only mypy and setuptools.
 
 A new package in these rings is found automatically. A module that mypyc cannot compile stays interpreted, with a line
 on stderr; tests/test_build.py then requires a row in ``INTERPRETED``.
@@ -26,6 +27,25 @@ ROOT = Path(__file__).resolve().parent.parent
 
 RINGS = ("core", "protocols")
 "The folders of afflux that are compiled, except for the modules below."
+
+DRIVERS = tuple(
+    f"afflux/aio/{name}.py"
+    for name in (
+        "calls",
+        "driver",
+        "idle",
+        "input",
+        "memory",
+        "output",
+        "room",
+        "slots",
+        "state",
+        "streams",
+        "tasks",
+    )
+)
+"""The modules of the asyncio drivers that every turn of a loop runs. The others seldom run, or consist of coroutines
+and generators, which mypyc does not make faster."""
 
 DECLARING = "frames.py"
 "Modules of this name declare frames. Their codecs are written to ``_codecs.py`` in the same folder and compiled."
@@ -75,6 +95,7 @@ REFUSED = re.compile(r"^(afflux/\S+\.py):\d+: error: (.*)", re.MULTILINE)
 def compiled(source: Path) -> list[str]:
     """Return the files to compile, relative to ``source``."""
     found = [path.relative_to(source) for ring in RINGS for path in sorted((source / "afflux" / ring).rglob("*.py"))]
+    found += [Path(name) for name in DRIVERS if (source / name).exists()]
     return [str(path) for path in found if path.stem != "__init__" and reason_of(path) is None]
 
 

@@ -57,6 +57,8 @@ Waiting = tuple[str, int, "Payload | Producing"]
 class Slots:
     """The handlers at work on one connection, and the objects that they share."""
 
+    __deletable__ = ["serving"]  # noqa: RUF012 -- for mypyc, which requires a list
+
     __slots__ = (
         "asking",
         "canceled",

@@ -27,6 +27,8 @@ __all__ = ["State"]
 class State:
     """The shared state of one connection."""
 
+    __deletable__ = ["driver"]  # noqa: RUF012 -- for mypyc, which requires a list
+
     __slots__ = (
         "_due",
         "_logged",
