@@ -25,6 +25,9 @@ _LARGE_READS = 4
 _FIRST_PIECE = 0x2000
 "Bytes of the first passes: the time that a pass over this peer's input takes has not been measured yet."
 _SMALLEST_PIECE = 0x1000
+_REST = 8
+"""The part of a piece by which a read may exceed it. A layer adds a message's beginning to what it reads: its reads
+exceed the largest piece by a message, and a pass over so few bytes would cost a turn and two copies."""
 _SETTLE_BYTES = 0x4000
 "Consumed bytes that are reported to the engine immediately; smaller amounts are collected."
 _SETTLE_ITEMS = 64
@@ -82,7 +85,7 @@ class Input:
 
     def receive(self, data: bytes) -> None:
         """Receive bytes: in one pass, or in several turns of the loop."""
-        if self.held or len(data) > self.piece:
+        if self.held or len(data) > self.piece + self.piece // _REST:
             self.held += data
             self.check()
         else:
