@@ -114,10 +114,17 @@ def test_a_lease_that_is_renewed_takes_time() -> None:
     FixedLease(1, 0.001)
 
 
-@pytest.mark.parametrize("rate", [-1, float("nan")])
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf")])
 def test_a_rate_that_is_none(rate: float) -> None:
     with pytest.raises(ValueError, match="a rate is 0 or more"):
         RateLease(rate, 1)
+    with pytest.raises(TypeError, match="a rate is a number of requests per second, not '5/s'"):
+        RateLease("5/s", 1)  # type: ignore[arg-type]  # what a user may write
+
+
+def test_a_burst_that_permits_nothing() -> None:
+    with pytest.raises(ValueError, match="a burst of 0 permits no request, ever: give burst=1 or more"):
+        RateLease(1, 0)
 
 
 def test_a_fixed_lease_is_always_the_same() -> None:
