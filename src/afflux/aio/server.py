@@ -20,7 +20,7 @@ from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls.arguments import AsyncOnly, check_arguments, check_type, wrong
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
-from afflux.core.errors import ConnectionClosed, LimitExceeded
+from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError
 from afflux.core.limits import Limits, reached
 from afflux.core.terms import Terms
 from afflux.resume.recovery import replays_of, restart
@@ -154,8 +154,12 @@ class Server(AsyncOnly):
         Args:
             drain: let the live streams end first: True waits without a bound, a number waits that many seconds.
             keep: with ``store``, let the sessions stay in the file: their clients reconnect to the next server.
+
+        Raises:
+            LocalProtocolError: the server belongs to another event loop.
         """
         check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
+        self._check_loop()
         self._clients.closing = True
         if self._listener is not None:
             self._listener.close()
@@ -174,6 +178,7 @@ class Server(AsyncOnly):
 
     async def wait_closed(self) -> None:
         """Wait until the server is closed."""
+        self._check_loop()
         if self._stopped is not None:
             await asyncio.shield(self._stopped)
 
@@ -247,6 +252,15 @@ class Server(AsyncOnly):
         return self._welcome(host, uri)
 
     # -- inside ---------------------------------------------------------------------------------------------
+
+    def _check_loop(self) -> None:
+        """Raise an error while the server runs in another event loop."""
+        stopped = self._stopped
+        if stopped is not None and not stopped.done() and stopped.get_loop() is not asyncio.get_running_loop():
+            raise LocalProtocolError(
+                "this server belongs to another event loop: use it in the loop that started it, such as in one call of "
+                "asyncio.run"
+            )
 
     def _welcome(self, host: str, uri: str | None = None) -> Receiver:
         """Create the protocol object of a connection that was admitted."""
