@@ -159,7 +159,7 @@ class Server(AsyncOnly):
             LocalProtocolError: the server belongs to another event loop.
         """
         check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
-        self._check_loop()
+        _check_loop(self._stopped)
         self._clients.closing = True
         if self._listener is not None:
             self._listener.close()
@@ -178,7 +178,7 @@ class Server(AsyncOnly):
 
     async def wait_closed(self) -> None:
         """Wait until the server is closed."""
-        self._check_loop()
+        _check_loop(self._stopped)
         if self._stopped is not None:
             await asyncio.shield(self._stopped)
 
@@ -252,15 +252,6 @@ class Server(AsyncOnly):
         return self._welcome(host, uri)
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _check_loop(self) -> None:
-        """Raise an error while the server runs in another event loop."""
-        stopped = self._stopped
-        if stopped is not None and not stopped.done() and stopped.get_loop() is not asyncio.get_running_loop():
-            raise LocalProtocolError(
-                "this server belongs to another event loop: use it in the loop that started it, such as in one call of "
-                "asyncio.run"
-            )
 
     def _welcome(self, host: str, uri: str | None = None) -> Receiver:
         """Create the protocol object of a connection that was admitted."""
@@ -454,3 +445,12 @@ def _check_sharing(address: Address) -> None:
     if address.carrier.authority != "host":
         raise ValueError(f"reuse_port= is for tcp://, tls://, ws:// and wss://, not for {address.transport}://")
     require_sharing()
+
+
+def _check_loop(stopped: asyncio.Future[None] | None) -> None:
+    """Raise an error if a server that has not ``stopped`` runs in another event loop."""
+    if stopped is not None and not stopped.done() and stopped.get_loop() is not asyncio.get_running_loop():
+        raise LocalProtocolError(
+            "this server belongs to another event loop: use it in the loop that started it, such as in one call of "
+            "asyncio.run"
+        )
