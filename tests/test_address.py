@@ -160,7 +160,9 @@ def test_a_transport_has_options_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("tcp://h:1?ca=x.pem", ['unknown option "ca"', "mtu"]),
+        ("tcp://h:1?ca=x.pem", ['unknown option "ca": it is one of tls:// and wss://, not of tcp://', "mtu"]),
+        ("tls://h:1&ca=x.pem", ['is not a port: expected 0 to 65535; options begin with "?"']),
+        ("ssl://h:1", ['unknown transport "ssl"; did you mean "tls"?']),
         ("tls://h:1?mode=600", ['unknown option "mode"', "client_ca"]),
         ("unix:///x?key=k.pem", ['unknown option "key"', "mode"]),
         ("tls://h:1?ca=", ['option "ca" cannot be ""', "it is empty"]),

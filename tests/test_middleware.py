@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -686,6 +687,15 @@ async def test_middleware_may_choose_a_place() -> None:
 
 
 # Mistakes.
+
+
+def test_what_is_no_observer() -> None:
+    """Each of these would count nothing, and say so in the log at most."""
+    for module in ("afflux.otel", "afflux.prometheus"):
+        with pytest.raises(TypeError, match=r"observer\(\) returns the observer, so call it: Metrics\(observer\(\)\)"):
+            Metrics(importlib.import_module(module).observer)
+    with pytest.raises(TypeError, match=r'routes= is a list of routes, such as \["prices\.\{symbol\}"\], not \'prices'):
+        Metrics(print, routes="prices")
 
 
 def test_what_is_no_middleware() -> None:

@@ -58,5 +58,5 @@ def test_a_prompt_without_await_shows_what_the_page_shows(session: str) -> None:
 
 
 def test_both_kinds_of_prompt_are_on_the_page() -> None:
-    assert len(WITH_AWAIT) == 3
+    assert len(WITH_AWAIT) == 4
     assert len(WITHOUT) == 1

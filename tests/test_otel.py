@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -350,6 +351,15 @@ async def test_a_watched_server_reports_stalls_with_their_cause() -> None:
     assert here["afflux.server.requests.failed"] == here["afflux.server.requests.rejected"] == {(): 0}
     assert [point.value for point in found["afflux.server.connections"]] == [1, 0]
     assert "afflux.server.connections" not in readings.all()  # neither server is watched any more
+
+
+async def test_a_server_that_is_watched_twice_counts_once() -> None:
+    readings = Readings()
+    first, second = (functools.partial(watch, meter_provider=readings.provider) for _ in range(2))
+    async with afflux.serve("mem://twice", routed(Spans())) as server, afflux.connect(server.uri) as peer:
+        await peer.request(b"", route="prices.EUR")
+        async with first(server), second(server):
+            assert [point.value for point in readings.all()["afflux.server.connections"]] == [1]
 
 
 async def test_an_interval_above_zero_is_needed() -> None:

@@ -137,6 +137,22 @@ async def test_a_registry_has_one_observer() -> None:
     assert observer(CollectorRegistry()) is not observer(registry)
 
 
+async def test_a_server_that_is_watched_twice_has_each_sample_once() -> None:
+    """Prometheus refuses a page that has a sample twice. The address is the one that the server has at the end."""
+    registry = CollectorRegistry()
+    server = afflux.serve("tcp://127.0.0.1:0", routed())
+    with exposed(registry) as uri:
+        async with watch(server, registry=registry), watch(server, registry=registry) as second, server:
+            peer = await afflux.connect(server.uri)
+            await peer.request(b"", route="prices.EUR")
+            await second.refresh()
+            page = await asyncio.to_thread(lambda: urlopen(uri, timeout=30).read().decode())
+            await peer.close()
+    assert [line for line in page.splitlines() if line.startswith("afflux_server_connections{")] == [
+        f'afflux_server_connections{{server="{server.uri}"}} 1.0'
+    ]
+
+
 async def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     class Echo:
         async def request(self, payload: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, get_args
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from afflux.aio.peer import Peer
     from afflux.aio.server import Server
 
-__all__ = ["CAUSES", "EVERY", "WIDE", "Sample", "Watched", "sample", "watched"]
+__all__ = ["CAUSES", "EVERY", "WIDE", "Sample", "Watched", "distinct", "sample", "watched"]
 
 CAUSES: Final = tuple(bound for bound in get_args(Bound) if bound != "producer")
 """The causes of a stall. ``producer`` is none: there is credit and room, and the application has nothing to send."""
@@ -81,14 +81,22 @@ class Watched:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.uri = server.uri
-        "The address that the server listens on."
         self.last = Sample()
+
+    @property
+    def uri(self) -> str:
+        """The address that the server listens on."""
+        return self.server.uri
 
     async def refresh(self) -> Sample:
         """Sample the server now; return the sample, which is ``last`` from now on."""
         self.last = await sample(self.server, self.last)
         return self.last
+
+
+def distinct(watched: Iterable[Watched]) -> list[Watched]:
+    """Return one of each server: a server that is watched twice counts once."""
+    return list({id(one.server): one for one in tuple(watched)}.values())
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ from afflux.core.errors import Invalid, LocalProtocolError, MissingExtra
 from afflux.core.payload import Payload
 from afflux.middleware.base import Call, Middleware, Next, NextItems
 from afflux.middleware.metrics import OTHER, Observation, Routes, outcome_of
-from afflux.observing import CAUSES, EVERY, Sample, Watched, watched
+from afflux.observing import CAUSES, EVERY, Sample, Watched, distinct, watched
 from afflux.transports.address import parse
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def _instruments(provider: MeterProvider, servers: list[Watched]) -> None:
 
     def add(create: Any, name: str, unit: str, values: _Values) -> None:
         def collect(_: object) -> Iterable[Any]:
-            for one in tuple(servers):
+            for one in distinct(servers):
                 for value, attributes in values(one.last):
                     yield observation(value, {**_where(one.uri), **attributes})
 

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from afflux.calls.arguments import wrong
 from afflux.core.errors import MissingExtra
 from afflux.middleware.metrics import Observation
-from afflux.observing import CAUSES, EVERY, Sample, Watched, watched
+from afflux.observing import CAUSES, EVERY, Sample, Watched, distinct, watched
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -142,7 +142,7 @@ class _Servers:
 
     def _family(self, kind: Any, name: str, text: str, label: str, values: _Values) -> Any:
         family = kind(f"afflux_server_{name}", text, labels=["server", label] if label else ["server"])
-        for one in tuple(self.watched):
+        for one in distinct(self.watched):
             for value, number in values(one.last):
                 family.add_metric([one.uri, value] if label else [one.uri], number)
         return family

@@ -41,6 +41,20 @@ async def test_a_request_in_the_loop_of_another_thread() -> None:
         assert await peer.request(b"here")  # the connection is still of use
 
 
+async def test_closing_in_the_loop_of_another_thread() -> None:
+    """Nothing is closed in part: server and client go on, and are closed in their own loop."""
+    async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server, afflux.connect(server.uri) as peer:
+        assert await peer.request(b"before")
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD):
+            await asyncio.to_thread(asyncio.run, peer.close())
+        for work in (server.close(), server.wait_closed()):
+            with pytest.raises(afflux.LocalProtocolError, match=r"^this server belongs to another event loop: use it"):
+                await asyncio.to_thread(asyncio.run, work)
+        assert await peer.request(b"after")
+    await asyncio.to_thread(asyncio.run, peer.close())  # closed already: no-ops
+    await asyncio.to_thread(asyncio.run, server.close())
+
+
 async def source() -> AsyncIterator[bytes]:
     yield b"1"
     yield b"2"

@@ -94,6 +94,8 @@ USAGE = {
     "spark nope": "unknown command 'nope'; available: tail, decode (see afflux spark --help)",
     "spark decode --nope": "unknown option --nope (see afflux spark decode --help)",
     "--nope": "unknown option --nope (see afflux --help)",
+    "--nope request tcp://h:1": "unknown option --nope (see afflux --help)",
+    "-vv request tcp://h:1": "option -v belongs after the command: afflux request -v … (see afflux --help)",
     # addresses
     "request localhost:7000": f'{LIKE} "localhost:7000"; did you mean "tcp://localhost:7000"?',
     "request tcp:host": f'{LIKE} "tcp:host"; did you mean "tcp://host:port"?',

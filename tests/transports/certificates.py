@@ -6,6 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 import afflux
 
@@ -30,6 +34,17 @@ class Certificates:
         times = {} if days is None else {"not_before": now + days[0] * DAY, "not_after": now + days[1] * DAY}
         made = authority.issue_cert(*names, **times)
         return self._write(f"cert-{len(list(self.folder.iterdir()))}", made.private_key_and_cert_chain_pem)
+
+    def nameless(self, common: str) -> bytes:
+        """A self-signed certificate that has a common name only, and its key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - DAY, now + DAY)
+        cert = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        pem = serialization.Encoding.PEM
+        formed = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return cert.sign(key, hashes.SHA256()).public_bytes(pem) + formed
 
     def part(self, path: Path, kind: str) -> Path:
         """A file with only the CERTIFICATE or the PRIVATE KEY of another."""

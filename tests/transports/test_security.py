@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,8 +72,12 @@ def test_safe_by_default(certificates: Certificates) -> None:
     assert client_context(None, HERE) is client_context(Tls(), HERE)  # the system's roots are read once
 
 
-def test_a_folder_of_roots(certificates: Certificates) -> None:
-    assert client_context(Tls(ca=certificates.folder), HERE).verify_mode is ssl.CERT_REQUIRED
+def test_a_folder_of_roots(certificates: Certificates, tmp_path: Path) -> None:
+    """OpenSSL finds the files of a folder by their hashes, so a folder of other names has no authorities."""
+    with pytest.raises(AddressError, match=r"ca: the folder .* has no certificates under their hashes: run openssl re"):
+        client_context(Tls(ca=certificates.folder), HERE)
+    (tmp_path / "0a1b2c3d.0").write_bytes(certificates.ca.read_bytes())
+    assert client_context(Tls(ca=tmp_path), HERE).verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_client_with_a_certificate_trusts_the_system(certificates: Certificates) -> None:
@@ -82,7 +87,35 @@ def test_a_client_with_a_certificate_trusts_the_system(certificates: Certificate
 def test_a_ready_context_is_taken_as_it_is() -> None:
     context = ssl.create_default_context()
     assert client_context(Tls(context=context, server_name="a.example"), HERE) is context
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     assert server_context(Tls(context=context), HERE) is context
+
+
+async def test_a_context_of_the_other_side_is_refused_at_once(certificates: Certificates) -> None:
+    with pytest.raises(
+        AddressError, match=r"context= is for clients; a server needs ssl\.create_default_context\(ssl\.P"
+    ):
+        await afflux.serve("tls://127.0.0.1:0", Echo(), tls=Tls(context=ssl.create_default_context()))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.server)
+    async with afflux.serve("tls://127.0.0.1:0", Echo(), tls=Tls(context=context)) as server:
+        with pytest.raises(AddressError, match=r"context= is for servers; a client needs ssl\.create_d"):
+            await afflux.connect(server.uri, tls=Tls(context=context))
+        with pytest.raises(AddressError, match=r"context= is for servers; a client needs ssl\.create_d"):
+            afflux.sync.connect(server.uri, tls=Tls(context=context))
+
+
+def test_settings_of_a_wrong_type() -> None:
+    wrong: Any = 3
+    with pytest.raises(TypeError, match=r"server_name= is text, such as 'server\.example', not int"):
+        Tls(server_name=wrong)
+    with pytest.raises(TypeError, match=r"context= is an ssl\.SSLContext, not int"):
+        Tls(context=wrong)
+    with pytest.raises(AddressError, match="ca= is empty: it is the path of a file"):
+        Tls(ca="")
+    wrong = ssl.create_default_context()
+    with pytest.raises(TypeError, match=r"tls= is an afflux\.Tls, such as afflux\.Tls\(context=…\), not <ssl"):
+        afflux.connect("tls://h:1", tls=wrong)
 
 
 def locked(path: Path) -> Path:
@@ -116,12 +149,12 @@ def test_files_that_can_not_be_used(certificates: Certificates, tmp_path: Path) 
         (Tls(cert=tmp_path), f"cert: {tmp_path} cannot be read: Is a directory"),
         (Tls(cert=nonsense), f"cert: {nonsense} has no PEM certificate"),
         (Tls(cert=key), f"cert: {key} has no PEM certificate"),
-        (Tls(cert=cert), f"key: {cert} has no PEM private key"),
+        (Tls(cert=cert), f"key: {cert} has no PEM private key; set key= as well"),
         (Tls(cert=cert, key=missing), f"key: there is no file {missing}"),
         (Tls(cert=cert, key=nonsense), f"key: {nonsense} has no PEM private key"),
         (Tls(cert=cert, key=other_key), f"key: {other_key} does not belong to the certificate {cert}"),
         (Tls(cert=cert, key=locked(key)), "needs a passphrase"),
-        (Tls(cert=broken, key=key), f"cert: {broken} with key {key} cannot be used"),
+        (Tls(cert=broken, key=key), f"cert: {broken} with key {key} cannot be used (one of them is not valid PEM)"),
         (Tls(cert=good, client_ca=missing), f"client_ca: there is no file {missing}"),
     )
     for tls, words in server:

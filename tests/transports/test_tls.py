@@ -95,6 +95,35 @@ async def test_a_certificate_that_is_refused(
 
 
 @both
+async def test_a_certificate_without_names(certificates: Certificates, client: Client, tmp_path: Path) -> None:
+    """Many guides make one with a common name only."""
+    cert = tmp_path / "common.pem"
+    cert.write_bytes(certificates.nameless("127.0.0.1"))
+    async with afflux.serve(HERE, Demo(), tls=Tls(cert=cert)) as server:
+        with pytest.raises(
+            ConnectFailed, match=r"the certificate has no subjectAltName, which must contain 127\.0\.0\.1"
+        ):
+            await client(server.uri, Tls(ca=cert))
+
+
+async def test_a_renewed_certificate(certificates: Certificates, tmp_path: Path) -> None:
+    """A server reads its files when it begins to listen; a context of its own can be renewed meanwhile."""
+    live = tmp_path / "live.pem"
+    live.write_bytes(certificates.server.read_bytes())
+    expired = certificates.issue("127.0.0.1", days=(-9, -3))
+    async with afflux.serve(HERE, Demo(), tls=Tls(cert=live)) as server:
+        live.write_bytes(expired.read_bytes())
+        assert await ask(server.uri, certificates.to_connect) == b"x"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates.server)
+    async with afflux.serve(HERE, Demo(), tls=Tls(context=context)) as server:
+        assert await ask(server.uri, certificates.to_connect) == b"x"
+        context.load_cert_chain(expired)
+        with pytest.raises(ConnectFailed, match="the certificate has expired"):
+            await ask(server.uri, certificates.to_connect)
+
+
+@both
 async def test_the_system_does_not_trust_our_authority(certificates: Certificates, client: Client) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
         for tls in (Tls(), Tls(ca=certificates.other_ca)):
@@ -220,12 +249,13 @@ async def test_who_shows_no_certificate_has_none(certificates: Certificates) -> 
 async def test_plaintext_to_a_tls_port(certificates: Certificates, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(certificates.to_serve, certificates.to_connect) as server:
         plain = server.uri.replace("tls:", "tcp:")
+        meant = rf"the peer speaks TLS, not rsocket; did you mean {server.uri}\?"
         async with afflux.connect(plain) as peer:
-            with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks TLS, not rsocket"):
+            with pytest.raises(afflux.RemoteProtocolError, match=meant):
                 await peer.request(b"x")
         await turns_until(lambda: len(server.connections) == 1)
         with await asyncio.to_thread(afflux.sync.connect, plain) as blocking:
-            with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks TLS, not rsocket"):
+            with pytest.raises(afflux.RemoteProtocolError, match=meant):
                 await asyncio.to_thread(blocking.request, b"x")
         await turns_until(lambda: len(server.connections) == 1)
         (bystander,) = server.connections
@@ -245,7 +275,7 @@ async def test_plaintext_to_a_tls_port(certificates: Certificates, caplog: pytes
 async def test_tls_to_a_plaintext_port(certificates: Certificates, client: Client) -> None:
     async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server, afflux.connect(server.uri) as bystander:
         await bystander.request(b"")
-        with pytest.raises(ConnectFailed, match="the peer does not speak TLS"):
+        with pytest.raises(ConnectFailed, match=rf"the peer does not speak TLS; did you mean {server.uri}\?"):
             await client(server.uri.replace("tcp:", "tls:"), certificates.to_connect)
         assert (await bystander.request(b"x")).data == b"x"
 

@@ -941,7 +941,8 @@ async def test_a_path_that_is_not_served() -> None:
 
 async def test_tcp_and_websocket_do_not_mix() -> None:
     async with afflux.serve(WS, Demo()) as server, afflux.connect(server.uri.replace("ws:", "tcp:")) as peer:
-        with pytest.raises(afflux.RemoteProtocolError, match="the peer speaks HTTP, not rsocket"):
+        meant = rf"the peer speaks HTTP, not rsocket; did you mean {server.uri}\?"
+        with pytest.raises(afflux.RemoteProtocolError, match=meant):
             await peer.request(b"")
     async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server:
         with pytest.raises(afflux.ConnectFailed, match="the peer speaks limit, rsocket or rsocket-draft, not WebSock"):
@@ -1062,9 +1063,13 @@ async def test_our_clients_speak_to_the_library_over_tls(certificates: Certifica
 async def test_ws_and_wss_do_not_mix(certificates: Certificates) -> None:
     async with afflux.serve("wss://127.0.0.1:0", Demo(), tls=certificates.to_serve) as server:
         plain = server.uri.replace("wss:", "ws:")
-        with pytest.raises(afflux.ConnectFailed, match="the peer speaks TLS, not WebSocket"):
+        with pytest.raises(
+            afflux.ConnectFailed, match=rf"the peer speaks TLS, not WebSocket; did you mean {server.uri}\?"
+        ):
             await afflux.connect(plain)
-        with pytest.raises(afflux.ConnectFailed, match="the peer speaks TLS, not WebSocket"):
+        with pytest.raises(
+            afflux.ConnectFailed, match=rf"the peer speaks TLS, not WebSocket; did you mean {server.uri}\?"
+        ):
             await asyncio.to_thread(afflux.sync.connect, plain)
         with pytest.raises(afflux.ConnectFailed, match="the certificate is not signed by a trusted authority"):
             await afflux.connect(server.uri)

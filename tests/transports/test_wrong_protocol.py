@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from typing import Any
 
@@ -70,9 +71,8 @@ async def test_a_websocket_client_at_a_server_without_websocket(server: str) -> 
         with pytest.raises(afflux.ConnectFailed) as blocking:
             await asyncio.to_thread(afflux.sync.connect, uri)
     for error in (caught.value, blocking.value):
-        assert server in error.message.partition("the peer speaks ")[2].partition(", not WebSocket")[0].replace(
-            " or ", ", "
-        ).split(", ")
+        named = error.message.partition("the peer speaks ")[2].partition(", not WebSocket")[0]
+        assert server in re.split(", | or ", named)
         assert error.message.endswith(f"; did you mean {running.uri}?")
         assert code_of(error) == WRONG_PROTOCOL
 

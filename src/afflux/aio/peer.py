@@ -352,8 +352,15 @@ class Peer(AsyncOnly, Opens):
             drain: let the live streams end first, and accept no new ones: True waits without a bound, a number waits
                 at most that many seconds.
             reason: a text for the peer.
+
+        Raises:
+            LocalProtocolError: the connection belongs to another event loop.
         """
         check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
+        if asyncio.get_running_loop() is not self._driver.state.loop:
+            if self.closed and self.keeper is None:
+                return
+            raise elsewhere("connection", "it")
         keeper = self.keeper
         if keeper is not None:
             await (keeper.settle() if drain else keeper.stop())

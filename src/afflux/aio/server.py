@@ -20,7 +20,7 @@ from afflux.aio.verbs import Extension, verbs_of
 from afflux.calls.arguments import AsyncOnly, check_arguments, check_type, wrong
 from afflux.core.autocredit import Kept, check_kept
 from afflux.core.entry import NO_STORE
-from afflux.core.errors import ConnectionClosed, LimitExceeded
+from afflux.core.errors import ConnectionClosed, LimitExceeded, LocalProtocolError
 from afflux.core.limits import Limits, reached
 from afflux.core.terms import Terms
 from afflux.resume.recovery import replays_of, restart
@@ -154,8 +154,12 @@ class Server(AsyncOnly):
         Args:
             drain: let the live streams end first: True waits without a bound, a number waits that many seconds.
             keep: with ``store``, let the sessions stay in the file: their clients reconnect to the next server.
+
+        Raises:
+            LocalProtocolError: the server belongs to another event loop.
         """
         check_type("drain=", drain, (bool, int, float), "True, False or a number of seconds")
+        _check_loop(self._stopped)
         self._clients.closing = True
         if self._listener is not None:
             self._listener.close()
@@ -174,6 +178,7 @@ class Server(AsyncOnly):
 
     async def wait_closed(self) -> None:
         """Wait until the server is closed."""
+        _check_loop(self._stopped)
         if self._stopped is not None:
             await asyncio.shield(self._stopped)
 
@@ -440,3 +445,12 @@ def _check_sharing(address: Address) -> None:
     if address.carrier.authority != "host":
         raise ValueError(f"reuse_port= is for tcp://, tls://, ws:// and wss://, not for {address.transport}://")
     require_sharing()
+
+
+def _check_loop(stopped: asyncio.Future[None] | None) -> None:
+    """Raise an error if a server that has not ``stopped`` runs in another event loop."""
+    if stopped is not None and not stopped.done() and stopped.get_loop() is not asyncio.get_running_loop():
+        raise LocalProtocolError(
+            "this server belongs to another event loop: use it in the loop that started it, such as in one call of "
+            "asyncio.run"
+        )

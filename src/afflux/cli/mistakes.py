@@ -32,6 +32,8 @@ def _text(error: Any, arguments: Sequence[str]) -> str:
     kind = type(error).__name__
     if kind == "NoSuchOption":
         known = _options(error.ctx)
+        if after := _too_early(error.ctx, error.option_name, arguments):
+            return f"option {error.option_name} belongs after the command: {after} {error.option_name} …"
         return f"unknown option {error.option_name}{_one_hyphen(arguments, known) or _near(error.option_name, known)}"
     if kind == "MissingParameter":
         return f"{_name(error.param)} is missing"
@@ -77,6 +79,15 @@ def _name(parameter: Any) -> str:
 
 def _options(context: Any) -> list[str]:
     return [] if context is None else [name for parameter in context.command.params for name in parameter.opts]
+
+
+def _too_early(context: Any, option: str, arguments: Sequence[str]) -> str:
+    """Return the command that has an option which was written before it; ``""`` for none."""
+    commands = {} if context is None else getattr(context.command, "commands", {})
+    name = next((word for word in arguments if word in commands), None)
+    if name is None or not any(option in parameter.opts for parameter in commands[name].params):
+        return ""
+    return f"{context.command_path} {name}"
 
 
 def _one_hyphen(arguments: Sequence[str], known: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from afflux.calls.arguments import check_callable
+from afflux.calls.arguments import check_callable, wrong
 from afflux.calls.patterns import Patterns, parsed
 from afflux.core.errors import (
     ApplicationError,
@@ -43,6 +43,8 @@ _NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
     (ProtocolError, "PROTOCOL_ERROR"),
     (Unsupported, "UNSUPPORTED"),
 )
+_MAKERS: Final = (("afflux.otel", "observer"), ("afflux.prometheus", "observer"))
+"Functions that return an observer, and are none."
 OUTCOMES: Final = ("ok", "canceled", *(name for _, name in _NAMES))
 "All outcomes."
 
@@ -86,6 +88,8 @@ class Metrics(Middleware):
         self, observer: Callable[[Observation], object], *, routes: Iterable[str] = (), clock: Clock = monotonic
     ) -> None:
         check_callable("observer", observer, "a function of an Observation")
+        if (getattr(observer, "__module__", ""), getattr(observer, "__name__", "")) in _MAKERS:
+            raise TypeError("observer() returns the observer, so call it: Metrics(observer())")
         self._observer = observer
         self._routes = Routes(routes)
         self._clock = clock
@@ -160,6 +164,8 @@ class Routes:
     """
 
     def __init__(self, routes: Iterable[str]) -> None:
+        if isinstance(routes, str):
+            raise wrong("routes=", routes, 'a list of routes, such as ["prices.{symbol}"]')
         self._routes: Patterns[str] = Patterns()
         for route in routes:
             self._routes.add(parsed(route), route)

@@ -12,11 +12,14 @@ from afflux.core.terms import Terms
 from afflux.protocols.registry import AUTO, PROTOCOLS, all_names, any_protocol, named
 from afflux.transports.registry import TRANSPORTS, TransportEntry
 
-__all__ = ["Address", "parse"]
+__all__ = ["Address", "did_you_mean", "parse", "without_tls"]
 
 _DEFAULT_PROTOCOL = "rsocket"
 _SHARED = frozenset(field.name for field in fields(Terms))
-_OTHER_NAMES = {"http": "ws", "https": "wss", "websocket": "ws"}
+_OTHER_NAMES = {"http": "ws", "https": "wss", "websocket": "ws", "ssl": "tls", "tcps": "tls"}
+_WITH_TLS = {"tcp": "tls", "ws": "wss"}
+_WITHOUT_TLS = {"tls": "tcp", "wss": "ws"}
+_WITH_HTTP = {"tcp": "ws", "tls": "wss"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,22 @@ def parse(uri: str | Address, *, serving: bool = False) -> Address:
         known = ", ".join(f"{name}+{address.transport}" for name in PROTOCOLS)
         raise AddressError(f"{AUTO} is for servers; a client names the protocol that it speaks, one of {known}")
     return address
+
+
+def without_tls(address: Address) -> Address | None:
+    """Return the same address without TLS; None if it has none."""
+    return _on(_WITHOUT_TLS, address)
+
+
+def did_you_mean(spoken: str | None, address: Address) -> str:
+    """Return the end of an error's text for a server at ``address`` that speaks TLS or HTTP; ``""`` for others."""
+    meant = _on({"TLS": _WITH_TLS, "HTTP": _WITH_HTTP}.get(spoken or "", {}), address)
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _on(transports: Mapping[str, str], address: Address) -> Address | None:
+    transport = transports.get(address.transport)
+    return None if transport is None else replace(address, transport=transport, options={})
 
 
 def _parse(uri: str) -> Address:
@@ -184,7 +203,8 @@ def _authority(uri: str, authority: str, path: str, transport: TransportEntry) -
             raise AddressError(f'"{uri[:64]}" has no port, as in "tcp://host:7878"; port 0 gives a server a free one')
         return host, transport.port
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= 0xFFFF):
-        raise AddressError(f'"{digits[:16]}" is not a port: expected 0 to 65535')
+        hint = '; options begin with "?"' if "&" in digits else ""
+        raise AddressError(f'"{digits[:16]}" is not a port: expected 0 to 65535{hint}')
     return host, int(digits)
 
 
@@ -195,7 +215,7 @@ def _options(query: str, protocol: ProtocolEntry, transport: TransportEntry) -> 
     options: dict[str, Any] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
         if name not in known:
-            raise nearest("option", name, known)
+            raise _unknown_option(name, known, transport)
         if name in options:
             raise AddressError(f'option "{name}" is given twice')
         try:
@@ -203,3 +223,11 @@ def _options(query: str, protocol: ProtocolEntry, transport: TransportEntry) -> 
         except ValueError as error:
             raise AddressError(f'option "{name}" cannot be "{text[:64]}": {error}') from None
     return options
+
+
+def _unknown_option(name: str, known: Mapping[str, Any], transport: TransportEntry) -> AddressError:
+    having = [entry.name for entry in TRANSPORTS.values() if name in dict(entry.options)]
+    if not having:
+        return nearest("option", name, known)
+    others = f"it is one of {' and '.join(f'{other}://' for other in having)}, not of {transport.name}://"
+    return AddressError(f'unknown option "{name}": {others}; known: {", ".join(known)}')

@@ -9,6 +9,7 @@ program without TLS does not load it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ __all__ = ["Tls", "client_context", "public", "refusal", "server_context", "serv
 _Path = str | os.PathLike[str]
 _FIELDS = {"ca": "ca", "cert": "cert", "key": "key", "name": "server_name", "client_ca": "client_ca"}
 "Options of an address, and the fields of Tls that they set."
+_HASHED = re.compile(r"[0-9a-f]{8}\.r?[0-9]+")
+"Names by which OpenSSL finds the files of a folder."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +61,33 @@ class Tls:
             path = getattr(self, name)
             if path is not None and not isinstance(path, (str, os.PathLike)):
                 raise TypeError(f"{name}= is the path of a file, not {type(path).__name__}")
+            if path == "":
+                raise AddressError(f"{name}= is empty: it is the path of a file")
+        _check_name(self.server_name)
         if self.key is not None and self.cert is None:
             raise AddressError(f"the key {self.key} needs its certificate: cert=")
         others = [name for name in ("ca", "cert", "key", "client_ca") if getattr(self, name) is not None]
+        if self.context is not None and not _is_context(self.context):
+            raise TypeError(f"context= is an ssl.SSLContext, not {type(self.context).__name__}")
         if self.context is not None and others:
             raise AddressError(f"context= is used unchanged and cannot be combined with {', '.join(others)}")
+
+
+def _check_name(name: object) -> None:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"server_name= is text, such as 'server.example', not {type(name).__name__}")
+
+
+def _is_context(value: Any) -> bool:
+    import ssl
+
+    return isinstance(value, ssl.SSLContext)
+
+
+def _check_settings(tls: object) -> None:
+    if tls is not None and not isinstance(tls, Tls):
+        like = "afflux.Tls(context=…)" if _is_context(tls) else "afflux.Tls(ca='ca.pem')"
+        raise TypeError(f"tls= is an afflux.Tls, such as {like}, not {tls!r:.60}")
 
 
 def settled(tls: Tls | None, address: Address) -> Tls | None:
@@ -75,8 +100,7 @@ def settled(tls: Tls | None, address: Address) -> Tls | None:
         if tls is None:
             return None
         raise AddressError(f"{address.transport} has no TLS, so tls= has no effect: did you mean tls:// or wss://?")
-    if tls is not None and not isinstance(tls, Tls):
-        raise TypeError(f"tls= is an afflux.Tls, such as afflux.Tls(ca='ca.pem'), not {tls!r:.60}")
+    _check_settings(tls)
     own = {_FIELDS[name]: value for name, value in address.options.items() if name in _FIELDS}
     if "cert" in own:
         own.setdefault("key", None)
@@ -100,11 +124,15 @@ def client_context(tls: Tls | None, address: Address) -> ssl.SSLContext:
 
     Raises:
         AddressError: a file is missing, cannot be read, or has the wrong content; or that of SSLKEYLOGFILE cannot be
-            written.
+            written; or the given context is for servers.
     """
     settings = settled(tls, address) or Tls()
     if settings.context is not None:
-        return settings.context
+        return _for_side(
+            settings.context,
+            "PROTOCOL_TLS_SERVER",
+            "context= is for servers; a client needs ssl.create_default_context()",
+        )
     if settings.ca is None and settings.cert is None:
         return _system_roots()
     context = _client()
@@ -122,13 +150,18 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
 
     Raises:
         AddressError: there is no certificate, or a file is missing, cannot be read, or has the wrong content; or that
-            of SSLKEYLOGFILE cannot be written.
+            of SSLKEYLOGFILE cannot be written; or the given context is for clients.
     """
     import ssl
 
     settings = (tls if address is None else settled(tls, address)) or Tls()
     if settings.context is not None:
-        return settings.context
+        return _for_side(
+            settings.context,
+            "PROTOCOL_TLS_CLIENT",
+            "context= is for clients; a server needs "
+            "ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), with a certificate from its load_cert_chain(…)",
+        )
     if settings.cert is None:
         raise AddressError("a TLS server needs a certificate: set cert= and key= in the address or in tls=Tls(…)")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -141,20 +174,34 @@ def server_context(tls: Tls | None, address: Address | None = None) -> ssl.SSLCo
 
 
 def refusal(
-    error: OSError, address: Address, name: str = "", certificate: dict[str, Any] | None = None
+    error: OSError,
+    address: Address,
+    name: str = "",
+    certificate: dict[str, Any] | None = None,
+    plain: Address | None = None,
 ) -> ConnectFailed:
     """Return the error for a failed handshake, or for an alert after it. Raise it ``from error``.
 
     Args:
         name: the name that the certificate should have had.
         certificate: the refused certificate, where it is known.
+        plain: the address to suggest if the peer does not speak TLS.
     """
-    made = ConnectFailed(f"no TLS with {address}: {_words(error, name, certificate)}")
+    words = _words(error, name, certificate)
+    hint = f"; did you mean {plain}?" if plain is not None and words == _WITHOUT_TLS else ""
+    made = ConnectFailed(f"no TLS with {address}: {words}{hint}")
     made.__cause__ = error
     return made
 
 
 # -- contexts ---------------------------------------------------------------------------------------------------
+
+
+def _for_side(context: ssl.SSLContext, wrong: str, text: str) -> ssl.SSLContext:
+    """Return the context. Raises AddressError with ``text`` if it is of the ``wrong`` side."""
+    if context.protocol.name == wrong:
+        raise AddressError(text)
+    return context
 
 
 def _client() -> ssl.SSLContext:
@@ -190,6 +237,8 @@ def _trust(context: ssl.SSLContext, what: str, path: _Path) -> None:
     import ssl
 
     if os.path.isdir(path):
+        if not any(map(_HASHED.fullmatch, _names_in(what, path))):
+            raise AddressError(f"{what}: the folder {path} has no certificates under their hashes: run openssl rehash")
         context.load_verify_locations(capath=path)
         return
     _readable(what, path, b"-----BEGIN ", "certificate")
@@ -203,8 +252,8 @@ def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
     import ssl
 
     _readable("cert", cert, b"-----BEGIN CERTIFICATE", "certificate")
-    _readable("key", cert if key is None else key, b"PRIVATE KEY-----", "private key")
     own = cert if key is None else key
+    _readable("key", own, b"PRIVATE KEY-----", "private key" + ("; set key= as well" if key is None else ""))
     asked = False
 
     def passphrase() -> str:
@@ -220,8 +269,16 @@ def _show(context: ssl.SSLContext, cert: _Path, key: _Path | None) -> None:
         elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             text = f"key: {own} does not belong to the certificate {cert}"
         else:
-            text = f"cert: {cert} with key {own} cannot be used ({_reason(error)})"
+            why = _reason(error) if getattr(error, "reason", None) else "one of them is not valid PEM"
+            text = f"cert: {cert} with key {own} cannot be used ({why})"
         raise AddressError(text) from error
+
+
+def _names_in(what: str, folder: _Path) -> list[str]:
+    try:
+        return [os.fsdecode(name) for name in os.listdir(folder)]
+    except OSError as error:
+        raise AddressError(f"{what}: {folder} cannot be read: {error.strerror}") from error
 
 
 def _readable(what: str, path: _Path, mark: bytes, kind: str) -> None:
@@ -243,8 +300,8 @@ _VERIFY: dict[int, Callable[[str, dict[str, Any]], str]] = {
     9: lambda name, cert: f"the certificate is not valid yet{_when(', only from', cert, 'notBefore')}",
     10: lambda name, cert: f"the certificate has expired{_when(', on', cert, 'notAfter')}",
     23: lambda name, cert: "the certificate has been revoked",
-    62: lambda name, cert: f"the certificate is for {_names(cert)}, not for {name}",
-    64: lambda name, cert: f"the certificate is for {_names(cert)}, not for {name}",
+    62: lambda name, cert: _other_name(name, cert),
+    64: lambda name, cert: _other_name(name, cert),
 }
 "By OpenSSL's X509_V_ERR numbers."
 _UNTRUSTED = (2, 18, 19, 20, 21)
@@ -266,6 +323,7 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "the two sides share no version of TLS",
     "NO_SHARED_CIPHER": "the two sides share no cipher",
 }
+_WITHOUT_TLS = "the peer does not speak TLS"
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "RECORD_LAYER_FAILURE")
 
 
@@ -281,7 +339,7 @@ def _words(error: OSError, name: str, certificate: dict[str, Any] | None) -> str
         return "the peer closed the connection during the handshake"
     reason = error.reason or ""
     if reason in _NOT_TLS:
-        return "the peer does not speak TLS"
+        return _WITHOUT_TLS
     alert = reason.partition("_ALERT_")[2]
     return _ALERTS.get(alert) or _REASONS.get(reason) or _reason(error)
 
@@ -296,7 +354,10 @@ def _when(before: str, certificate: dict[str, Any], key: str) -> str:
     return f"{before} {certificate[key]}" if key in certificate else ""
 
 
-def _names(certificate: dict[str, Any]) -> str:
-    """Return the names in a certificate: three at most, because the peer chose them."""
+def _other_name(name: str, certificate: dict[str, Any]) -> str:
+    """Return the text for a certificate with other names: three at most, because the peer chose them."""
     names = [str(name)[:64] for _, name in certificate.get("subjectAltName", ())]
-    return " and ".join(names[:3]) + (" and others" if names[3:] else "") if names else "another name"
+    if certificate and not names:
+        return f"the certificate has no subjectAltName, which must contain {name}"
+    shown = " and ".join(names[:3]) + (" and others" if names[3:] else "") if names else "another name"
+    return f"the certificate is for {shown}, not for {name}"

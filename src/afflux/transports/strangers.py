@@ -13,7 +13,7 @@ from afflux.core.errors import RemoteProtocolError
 from afflux.core.recognition import mismatch, recognize, refusal_text, refused_by, unknown
 from afflux.core.texts import one_of
 from afflux.protocols.registry import PROTOCOLS, recognizable
-from afflux.transports.address import Address
+from afflux.transports.address import Address, did_you_mean
 from afflux.transports.base import foreign
 
 __all__ = ["answer_to", "refused_message", "stranger", "stranger_at"]
@@ -30,7 +30,8 @@ def stranger_at(address: Address, data: bytes, *, client: bool) -> str | None:
     framing, messages = address.entry.framing, address.carrier.messages
     if messages and framing is not None:
         data = bytes(next(framing.split(data), b""))
-    return stranger(data, address.protocol, client=client, message=messages)
+    text = stranger(data, address.protocol, client=client, message=messages)
+    return text if text is None or client else text + did_you_mean(foreign(data), address)
 
 
 def answer_to(data: bytes, expected: str, *, message: bool = False) -> tuple[str, bytes | None]:

@@ -10,7 +10,7 @@ import ssl
 from typing import Any
 
 from afflux.core.errors import AddressError, ConnectFailed
-from afflux.transports.address import Address
+from afflux.transports.address import Address, without_tls
 from afflux.transports.security import refusal
 
 __all__ = ["Session"]
@@ -136,7 +136,8 @@ class Session:
     def _fail(self, error: ssl.SSLError) -> None:
         if self.failure is not None:
             return
-        self.failure = refusal(error, self._address, self._name, self._shown())
+        plain = None if self._server else without_tls(self._address)
+        self.failure = refusal(error, self._address, self._name, self._shown(), plain)
         if self._server and not self.ready and not self._spoke and not self._out.pending:
             self._out.write(_NOT_TLS)
 

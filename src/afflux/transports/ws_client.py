@@ -17,7 +17,7 @@ from afflux.core.limits import Limits
 from afflux.core.recognition import mismatch, recognize, refused_by
 from afflux.core.texts import one_of
 from afflux.protocols.registry import recognizable
-from afflux.transports.address import Address
+from afflux.transports.address import Address, did_you_mean
 from afflux.transports.base import foreign
 from afflux.transports.ws_rules import printable
 from afflux.transports.ws_wire import Wire
@@ -144,7 +144,8 @@ class ClientWire(Wire):
             return f"the server's answer cannot be read{self._quoted()}"
         if other:
             self._mismatch = mismatch(other, "WebSocket")
-            return f"{self._mismatch}{self._quoted()}"
+            hint = "" if self._address.carrier.secure else did_you_mean(other, self._address)
+            return f"{self._mismatch}{hint or self._quoted()}"
         names = [entry.name for entry in recognize(recognizable(), self._begin, client=False).candidates]
         if not names:
             self._mismatch = "the peer does not speak WebSocket"
