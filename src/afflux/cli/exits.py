@@ -29,6 +29,7 @@ __all__ = [
     "USAGE",
     "by_wire_code",
     "code_of",
+    "full_output",
     "guarded",
     "usage",
     "words",
@@ -123,6 +124,11 @@ def words(error: BaseException) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def full_output(error: BaseException) -> bool:
+    """Return whether the device of stdout is full."""
+    return isinstance(error, OSError) and error.errno in _FULL and not error.filename
+
+
 def _text(error: BaseException) -> str:
     if isinstance(error, errors.Error):
         text = error.message or type(error).__name__
@@ -130,7 +136,7 @@ def _text(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return str(error) or "timed out"
     if isinstance(error, OSError) and error.strerror:
-        if error.errno in _FULL and not error.filename:
+        if full_output(error):
             return f"cannot write the output: {error.strerror}"
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

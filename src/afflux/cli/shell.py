@@ -17,7 +17,7 @@ import typer
 
 from afflux.calls.listing import ListedRoute
 from afflux.cli import inputs
-from afflux.cli.exits import DONE, USAGE, code_of, words
+from afflux.cli.exits import DONE, USAGE, code_of, full_output, words
 from afflux.cli.limiting import ConnectTimeout, LimitOption
 from afflux.cli.looping import run_loop
 from afflux.cli.options import AuthFile, DataMime, Leased, MetadataMime, Resumed, ServerUri
@@ -182,6 +182,8 @@ class Shell:
         except BrokenPipeError:
             raise
         except (Error, OSError) as error:
+            if full_output(error):
+                raise
             tell(f"afflux: {words(error)}")
             return code_of(error)
         self._answered = True
