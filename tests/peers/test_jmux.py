@@ -300,13 +300,15 @@ async def test_calls_to_a_stranger_are_safe_to_repeat(words: bytes, name: str) -
         heard.set_result(said + await reader.read())
 
     async with stub(talk) as uri:
+        transport = {"HTTP": "ws", "TLS": "tls"}.get(name)
+        meant = f"; did you mean {uri.replace('tcp', transport)}?" if transport else ""
         async with afflux.connect(uri) as peer:
             calls = [peer.request(b"q") for _ in range(100)]
             ends = await asyncio.gather(*calls, peer.session(b"q"), peer.session(), return_exceptions=True)
             for end in ends[:-1]:
                 assert isinstance(end, afflux.Error)
                 assert not end.may_have_been_processed
-                assert str(end) == f"the peer speaks {name}, not jmux"
+                assert str(end) == f"the peer speaks {name}, not jmux{meant}"
             with pytest.raises(afflux.Error) as late:
                 await peer.request(b"q")
             assert not late.value.may_have_been_processed
