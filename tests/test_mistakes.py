@@ -274,7 +274,7 @@ WRONG: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a lease of an endless rate": (
         lambda: afflux.RateLease(float("inf"), 3),
         ValueError,
-        "a rate is 0 or more a second, not inf",
+        "a rate is 0 or more a second, and finite, not inf",
     ),
     "a lease that permits nothing": (
         lambda: afflux.RateLease(5, 0),

@@ -61,13 +61,12 @@ async def source() -> AsyncIterator[bytes]:
 
 
 async def iterated(items: afflux.ItemStream) -> None:
-    async for _ in items:
-        pass
+    raise AssertionError([item async for item in items])
 
 
 async def entered(items: afflux.ItemStream) -> None:
     async with items:
-        pass
+        raise AssertionError("it was opened")
 
 
 async def asked(items: afflux.ItemStream) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -11,6 +11,9 @@ import afflux
 from afflux import Payload
 from afflux.protocols.rsocket import frames
 from afflux.testing import VirtualLoop
+from afflux.transports import mem
+from afflux.transports.address import Address
+from afflux.transports.reading import Receiver
 
 FRAME = 0x2000
 LARGEST = 0x40000 // FRAME
@@ -21,9 +24,26 @@ ITEM = frames.PayloadFrame(stream=1, next=True, data=bytes(FRAME - 9)).encode(pr
 class Silent:
     """Takes a request for items, and sends none: the test does."""
 
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
     async def stream(self, payload: Payload) -> AsyncIterator[bytes]:
+        self.asked.set()
         await asyncio.Event().wait()
         yield b""
+
+
+class Tapped:
+    """A network that gives the client more bytes than its server sends."""
+
+    client: Receiver
+
+    async def reach(self, address: Address) -> Callable[[Receiver, Receiver], object]:
+        return self._join
+
+    def _join(self, client: Receiver, server: Receiver) -> None:
+        self.client = client
+        mem.pair(client, server)
 
 
 @pytest.mark.parametrize(
@@ -38,22 +58,22 @@ class Silent:
 )
 def test_a_long_read_is_cut_into_passes(count: int, passes: list[int]) -> None:
     async def main() -> None:
-        async with afflux.serve("mem://pieces", Silent()) as server, afflux.connect(server.uri) as peer:
+        handler, network = Silent(), Tapped()
+        mem.networks[asyncio.get_running_loop()] = network
+        async with afflux.serve("mem://pieces", handler) as server, afflux.connect(server.uri) as peer:
             batches = peer.stream(credit=10_000).batches()
-            waiting = asyncio.ensure_future(anext(batches))
-            await asyncio.sleep(1)
-            receive = peer._driver.pump.data_received
-            for power in range(LARGEST.bit_length()):  # a pass may be longer after one that was quick
-                receive(ITEM * 2**power)
-                assert len(await waiting) == 2**power
-                waiting = asyncio.ensure_future(anext(batches))
-                await asyncio.sleep(1)
-            receive(ITEM * count)
-            found = []
+            first = asyncio.ensure_future(anext(batches))
+            await handler.asked.wait()
+            network.client.data_received(ITEM)
+            found = [len(await first)]
+            for power in range(1, LARGEST.bit_length()):  # a pass may be longer after one that was quick
+                network.client.data_received(ITEM * 2**power)
+                found.append(len(await anext(batches)))
+            assert found == [2**power for power in range(LARGEST.bit_length())]
+            network.client.data_received(ITEM * count)
+            found.clear()
             while sum(found) < count:
-                found.append(len(await waiting))
-                waiting = asyncio.ensure_future(anext(batches))
-            waiting.cancel()
+                found.append(len(await anext(batches)))
             assert found == passes
 
     assert len(ITEM) == FRAME

@@ -97,13 +97,9 @@ def test_channels_share_the_states_of_the_channels_they_name() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "told"),
     [
-        (
-            "channel sum = end channel echo = end",
-            "sun",
-            "unknown channel 'sun'; did you mean sum? The file has echo, sum",
-        ),
-        ("channel sum = end channel echo = end", "x", "unknown channel 'x': the file has echo, sum"),
-        ("struct S {}", "x", "unknown channel 'x': the file has no channels"),
+        ("channel sum = end channel echo = end", "sun", "unknown channel 'sun'; did you mean sum? There are sum, echo"),
+        ("channel sum = end channel echo = end", "x", "unknown channel 'x': there are sum, echo"),
+        ("struct S {}", "x", "unknown channel 'x': there are none"),
     ],
 )
 def test_an_unknown_channel(text: str, name: str, told: str) -> None:

@@ -5,13 +5,12 @@ A channel's machine has one state for each step of the channels that it reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from afflux.core.limits import Limits
 from afflux.sessions.checking import check
-from afflux.sessions.errors import Problem, SessionSyntaxError
+from afflux.sessions.errors import Problem, SessionSyntaxError, unknown_channel
 from afflux.sessions.machine import Kind, Machine, State
 from afflux.sessions.parsing import parse, too_long
 from afflux.sessions.types import (
@@ -54,7 +53,7 @@ class SessionTypes(Mapping[str, Machine]):
     def __getitem__(self, name: str) -> Machine:
         if name not in self._machines:
             if name not in self._channels:
-                raise _UnknownChannel(_unknown(name, self._channels))
+                raise _UnknownChannel(unknown_channel(name, self._channels))
             states = _states(self._channels, self._channels[name])
             types = _used(self._types, (state.type for state in states))
             self._machines[name] = Machine(name, states, types, limits=self._limits)
@@ -72,16 +71,6 @@ class _UnknownChannel(KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def _unknown(name: object, known: Iterable[str]) -> str:
-    names = sorted(known)
-    if not names:
-        return f"unknown channel {name!r}: the file has no channels"
-    listed = ", ".join(names)
-    if near := get_close_matches(str(name), names, n=1):
-        return f"unknown channel {name!r}; did you mean {near[0]}? The file has {listed}"
-    return f"unknown channel {name!r}: the file has {listed}"
 
 
 def load(path: str | Path, *, limits: Limits | None = None) -> SessionTypes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from afflux.core.errors import Error, LocalProtocolError, RemoteProtocolError
 from afflux.sessions.types import Place
 
-__all__ = ["Problem", "SessionSyntaxError", "SessionTypeError", "SessionViolation", "caret"]
+__all__ = ["Problem", "SessionSyntaxError", "SessionTypeError", "SessionViolation", "caret", "unknown_channel"]
 
 WIDTH = 100
 "Characters of a line of source that a message shows."
@@ -63,6 +65,14 @@ def caret(source: str, place: Place) -> str:
     at = min(place.column - 1, len(line))
     first = max(0, at - WIDTH // 2)
     return f"  {line[first : first + WIDTH].rstrip()}\n  {' ' * (at - first)}^"
+
+
+def unknown_channel(name: object, known: Iterable[str]) -> str:
+    """Return the text of the error for the name of an unknown channel, with the nearest name and all known ones."""
+    names = list(known)
+    near = get_close_matches(str(name), names, n=1)
+    meant = f"; did you mean {near[0]}? There" if near else ": there"
+    return f"unknown channel {name!r}{meant} are {', '.join(names) or 'none'}"
 
 
 class SessionTypeError(LocalProtocolError):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from afflux.core.limits import Limits
+from afflux.sessions.errors import unknown_channel
 from afflux.sessions.formatting import format_type
 from afflux.sessions.machine import Kind, Machine
 from afflux.sessions.monitor import CHOICE
@@ -86,7 +87,7 @@ def check_records(
         ValueError: ``channel`` is not one of ``types``, or is needed.
     """
     if channel is not None and channel not in types:
-        raise ValueError(f"unknown channel {channel!r}: there are {', '.join(types)}")
+        raise ValueError(unknown_channel(channel, types))
     if channel is None and len(types) == 1:
         channel = next(iter(types))
     report = Report(0, 0)

@@ -103,7 +103,7 @@ class RateLease:
         if not self.burst:
             raise ValueError("a burst of 0 permits no request, ever: give burst=1 or more")
         if not 0 <= self.per_second < inf:
-            raise ValueError(f"a rate is 0 or more a second, not {self.per_second}")
+            raise ValueError(f"a rate is 0 or more a second, and finite, not {self.per_second}")
 
     def start(self) -> LeaseGranter:
         """Return a new token bucket for a connection."""
