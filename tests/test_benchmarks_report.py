@@ -132,7 +132,7 @@ def test_a_target_is_judged(monkeypatch: pytest.MonkeyPatch, bar: Bar, rate: flo
     assert told["ratios"] == ({} if verdict == "not run" else {"uvloop": rate})
 
 
-def test_a_workload_may_be_compared_with_another_of_our_own_and_of_our_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_may_be_compared_with_another_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "benchmarks.bars.BARS", (Bar("stream-64-credit-256", OURSELVES, bar=0.8, ambition=0.9, other="stream-64"),)
     )
@@ -142,9 +142,12 @@ def test_a_workload_may_be_compared_with_another_of_our_own_and_of_our_lists(mon
             ("stream-64-credit-256", "afflux/uvloop"): 850,
             ("stream-64", "afflux-batches/uvloop"): 2000,
             ("stream-64-credit-256", "afflux-batches/uvloop"): 1000,
+            ("stream-64", "afflux-compiled/uvloop"): 4000,
+            ("stream-64-credit-256", "afflux-compiled/uvloop"): 3600,
         }
     )
     (told,) = made["targets"]
+    assert told["compiled"] == {"ratios": {"uvloop": 0.9}, "by_cpu": {"uvloop": 1}, "verdict": "ambition met"}
     assert (told["beside"], told["ratios"], told["verdict"]) == ("itself: stream-64", {"uvloop": 0.85}, "met")
     assert told["lists"] == {"ratios": {"uvloop": 0.5}, "by_cpu": {"uvloop": 1}, "verdict": "not met"}
 
