@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import sys
+import tempfile
 import tomllib
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.pairs import Failure, Pair, Sample, pair
+from benchmarks.pairs import Failure, Pair, Sample, pair, start
 from benchmarks.peers import COMPILED, PEERS, Contender, chosen, compiled, java, node
 from benchmarks.peers.base import Count, check_metadata
 from benchmarks.runner import Plan, measure_all, smoke_all
@@ -127,6 +130,23 @@ async def test_memory_is_measured_from_where_it_began() -> None:
         sample = await processes.measure(large, 2)
     assert sample.client_peak - sample.client_idle >= large.size  # a whole payload has been in its hands
     assert sample.server_peak - sample.server_idle >= large.size
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+@pytest.mark.parametrize("one_core", [True, False])
+async def test_processes_that_work_in_turn_share_a_processor(one_core: bool) -> None:
+    tell = "import json, os; print(json.dumps({'processors': sorted(os.sched_getaffinity(0))}))"
+    with tempfile.TemporaryFile() as errors:
+        ends = [await start([sys.executable, "-c", tell], errors, one_core=one_core) for _ in range(2)]
+        told = [await end.hear() for end in ends]
+        for end in ends:
+            await end.end()
+    ours = sorted(os.sched_getaffinity(0))
+    assert told == [{"processors": ours[-1:] if one_core else ours}] * 2
+
+
+def test_only_one_request_at_a_time_works_in_turn() -> None:
+    assert [workload.name for workload in WORKLOADS if workload.in_turn] == ["request-1"]
 
 
 def test_who_is_not_here_is_named() -> None:
