@@ -7,7 +7,7 @@ ROWS ?=
 OUT ?= build/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-live test tests lint types rounds long optimized compiled random docs bench bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
+.PHONY: help setup demo demo-live test tests lint types rounds long optimized compiled random docs bench bench-compiled bench-smoke bench-many bench-crowds bench-scale bench-credit bench-spark bench-captures bench-floods chaos spark-versions interop interop-smoke lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -57,7 +57,12 @@ docs: setup ## generate the reference pages and build the site in build/site, of
 	@echo "open build/site/index.html, or: $(BIN)/python -m http.server -d build/site"
 
 bench: $(VENV)/bench-ready ## measure afflux and its peers, into benchmarks/results.json and docs (the JavaScript peer needs npm)
+	@tools/compiled.sh $(BIN)/python release
 	@$(BIN)/python -m benchmarks
+
+bench-compiled: setup ## build the compiled wheel as it is released, and measure what compiling saves (5 minutes)
+	@tools/compiled.sh $(BIN)/python release
+	@$(BIN)/python -m benchmarks.compiled
 
 bench-smoke: $(VENV)/bench-ready ## run every benchmark for a moment, to check that it works
 	@$(BIN)/python -m benchmarks --smoke

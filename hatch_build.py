@@ -3,7 +3,9 @@
 1. With ``AFFLUX_MYPYC=1`` a wheel is compiled with mypyc, and tagged for its interpreter and platform. Without the
    variable the wheel is pure Python. Where it can not be compiled it is pure as well, and a line on stderr says why.
    What is compiled, and how, is in tools/compiled.py; docs/how-to/compiled.md tells users.
-2. A package index shows the README without the files beside it: links to these files are replaced by their text.
+2. A package index shows the README without the files beside it. With ``AFFLUX_HOME=https://…``, the page of the public
+   repository, links to these files become absolute, and the project's URLs are in the metadata. Without it such links
+   are replaced by their text: the source contains no address.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "AFFLUX_MYPYC"
+HOME = "AFFLUX_HOME"
 
 
 class Compiled(BuildHookInterface):  # type: ignore[type-arg]
@@ -60,20 +63,53 @@ class Compiled(BuildHookInterface):  # type: ignore[type-arg]
             self._folder.cleanup()
 
 
-class Readme(MetadataHookInterface):
+class Described(MetadataHookInterface):
     """The hook of the metadata."""
 
     PLUGIN_NAME = "custom"
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Add the README to the metadata."""
+        """Add the README and the project's URLs."""
+        home = home_of(os.environ.get(HOME, ""))
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": without_relative_links(text)}
+        text = with_absolute_links(text, home) if home else without_relative_links(text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        metadata["urls"] = urls_of(home) if home else {}
 
 
-_RELATIVE = r"\((?!\w+:|#)[^)\s]+\)"
-_IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\]" + _RELATIVE)
-_LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]" + _RELATIVE)
+def home_of(text: str) -> str:
+    """Return the address of the repository's page without a slash at its end; "" if there is none.
+
+    Raises:
+        ValueError: it is no https address.
+    """
+    if text and not re.fullmatch(r"https://[^\s/]+(/[^\s/]+)+/?", text):
+        raise ValueError(
+            f"{HOME} is the page of the repository, such as https://forge.example/afflux/afflux, not {text!r}"
+        )
+    return text.rstrip("/")
+
+
+def urls_of(home: str) -> dict[str, str]:
+    """Return the project's URLs by their label."""
+    files = f"{home}/blob/HEAD"
+    return {
+        "Documentation": f"{files}/docs/README.md",
+        "Source": home,
+        "Changelog": f"{files}/CHANGELOG.md",
+        "Issues": f"{home}/issues",
+    }
+
+
+_TARGET = r"\((?P<path>(?!\w+:|#)[^)\s]+)\)"
+_IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\]" + _TARGET)
+_LINK = re.compile(r"\[(?P<text>[^\[\]]*)\]" + _TARGET)
+
+
+def with_absolute_links(text: str, home: str) -> str:
+    """Return Markdown in which links to files, and images from files, lead to the repository."""
+    text = _IMAGE.sub(rf"![\g<text>]({home}/raw/HEAD/\g<path>)", text)
+    return re.sub(r"\]" + _TARGET, rf"]({home}/blob/HEAD/\g<path>)", text)
 
 
 def without_relative_links(text: str) -> str:

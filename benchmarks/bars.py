@@ -11,15 +11,16 @@ from __future__ import annotations
 from statistics import median
 from typing import Any, Final, Literal, NamedTuple
 
-from benchmarks.peers import LOOPS, PEERS
+from benchmarks.peers import COMPILED, LOOPS, PEERS
 
 __all__ = ["BARS", "JUDGED", "MISSING", "OURSELVES", "Bar", "targets"]
 
 OURSELVES: Final = "afflux"
 JUDGED: Final = "uvloop"
 "The loop on which ratios are judged; the other loops are also reported."
-_LISTS: Final = "afflux-batches"
-"Also reported where supported: the same with lists of items."
+_BESIDE: Final = {"compiled": COMPILED, "lists": "afflux-batches"}
+"""Also reported where supported, by column: the compiled build, and lists of items. A comparison of afflux with itself
+compares each with itself."""
 
 
 class Bar(NamedTuple):
@@ -120,6 +121,7 @@ BARS: Final = (
     *(Bar(name, "afflux-ws", bar=0.3, ours="afflux-uvicorn") for name in _TRANSPORT),
     Bar("request-1", "rsocket-java", bar=0.8, ambition=1),
     Bar("request-256", "rsocket-java", bar=0.65, ambition=1),
+    Bar("request-256", "rsocket-java", bar=1, ours=COMPILED),
     Bar("stream-64", "rsocket-java", bar=1.3, ambition=2),
     Bar("stream-64-credit-256", "rsocket-java", bar=1.3, ambition=2),
     Bar("stream-near", "rsocket-java", bar=1.2, ambition=2),
@@ -139,12 +141,12 @@ MISSING: Final = {
 
 
 def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return each bar with its result: ratios by loop and a verdict, for afflux and, where supported, for lists."""
+    """Return each bar with its result: ratios by loop and a verdict, for afflux and for what is beside it."""
     workloads = {workload["name"]: workload for workload in figures["workloads"]}
     told = []
     for bar in BARS:
         if bar.workload in workloads:
-            entry = {
+            entry: dict[str, Any] = {
                 "workload": bar.workload,
                 "ours": bar.ours,
                 "beside": bar.words,
@@ -153,13 +155,15 @@ def targets(figures: dict[str, Any]) -> list[dict[str, Any]]:
                 "ambition": bar.ambition,
                 **_came(bar, workloads),
             }
-            lists = _came(_of_lists(bar), workloads) if bar.ours == OURSELVES else {"ratios": {}}
-            told.append({**entry, "lists": lists if lists["ratios"] else None})
+            for column, ours in _BESIDE.items():
+                also = _came(_with(bar, ours), workloads) if bar.ours == OURSELVES else {"ratios": {}}
+                entry[column] = also if also["ratios"] else None
+            told.append(entry)
     return told
 
 
-def _of_lists(bar: Bar) -> Bar:
-    return bar._replace(ours=_LISTS, beside=_LISTS if bar.beside == OURSELVES else bar.beside)
+def _with(bar: Bar, ours: str) -> Bar:
+    return bar._replace(ours=ours, beside=ours if bar.beside == OURSELVES else bar.beside)
 
 
 def _came(bar: Bar, workloads: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Measure the effect of compiling: ``python -m benchmarks.compiled [PURE] [COMPILED]``, after ``make compiled``.
+"""Measure the effect of compiling: ``python -m benchmarks.compiled [PURE] [COMPILED]``, or ``make bench-compiled``.
 
 Two engines in one process are connected in memory, without socket, loop or task, so only the compiled part is measured.
-For the effect between two processes run ``PYTHONPATH=build/compiled/site python -m benchmarks``. PURE and COMPILED are
+For the effect between two processes see the contender ``afflux-compiled`` of ``make bench``. PURE and COMPILED are
 the folders that contain ``afflux``; runs alternate, each in a process. A figure is the CPU time per item of both ends
 together, in nanoseconds: the median of the runs.
 """
@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PURE, COMPILED = ROOT / "src", ROOT / "build" / "compiled" / "site"
+PURE, COMPILED = ROOT / "src", ROOT / "build" / "release" / "site"
 SECONDS = 0.3
 "CPU time of one measurement."
 

@@ -36,9 +36,16 @@ def _section(figures: dict[str, Any]) -> str:
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     python = figures["versions"]["Python"].partition(" ")[0]
     where = f"{figures['date'][:10]}, {figures['cpu']}, {figures['cores']} cores, Python {python}, {JUDGED}"
+    absent = "".join(f" {library} was not available there." for library in _absent(figures))
     doubts = " ".join(words.doubts(figures))
-    about = f"Each library talks to itself, on one machine: {where}. –: not measured. {doubts}".strip()
+    about = f"Each library talks to itself, on one machine: {where}. –: not measured.{absent} {doubts}".strip()
     return f"{table}\n\n{about}\n"
+
+
+def _absent(figures: dict[str, Any]) -> list[str]:
+    """Return the libraries that have no figure at all."""
+    present = {name.partition("/")[0] for workload in figures["workloads"] for name in workload["contenders"]}
+    return [library for library in _LIBRARIES if library not in present]
 
 
 def _cell(workload: dict[str, Any], library: str) -> str:

@@ -63,7 +63,7 @@ def _targets(figures: dict[str, Any]) -> str:
     titles = {workload["name"]: workload["title"] for workload in figures["workloads"]}
     rows = []
     for entry in figures["targets"]:
-        lists = entry["lists"] or {"ratios": {}, "verdict": ""}
+        compiled, lists = (entry.get(name) or {"ratios": {}, "verdict": ""} for name in ("compiled", "lists"))
         title = titles[entry["workload"]]
         rows.append(
             [
@@ -73,10 +73,11 @@ def _targets(figures: dict[str, Any]) -> str:
                 words.target(entry, "ambition"),
                 _judged(entry),
                 words.times(entry["by_cpu"].get(JUDGED)),
+                _judged(compiled),
                 _judged(lists),
             ]
         )
-    header = ["workload", "relative to", "bar", "ambition", "measured", "by CPU", "with lists"]
+    header = ["workload", "relative to", "bar", "ambition", "measured", "by CPU", "compiled", "with lists"]
     return _table(header, [[_unbroken(cell) for cell in row] for row in rows])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -150,19 +151,19 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(contender: Contender, settings: str = "default") -> AsyncIterator[Pair]:
+async def pair(contender: Contender, settings: str = "default", *, one_core: bool = False) -> AsyncIterator[Pair]:
     """Start fresh processes for one contender; both have ended after the context. ``settings``: those of
-    a workload.
+    a workload. ``one_core``: both run on the same processor.
 
     Raises:
         Failure: one of them did not start.
     """
     with tempfile.TemporaryFile() as server_errors, tempfile.TemporaryFile() as client_errors:
-        ends = [server := await start(contender.command("server", settings), server_errors)]
+        ends = [server := await start(contender.command("server", settings), server_errors, one_core=one_core)]
         try:
             listening = await server.hear()
             command = contender.command("client", settings, str(listening["port"]))
-            ends.insert(0, client := await start(command, client_errors))
+            ends.insert(0, client := await start(command, client_errors, one_core=one_core))
             connected = await client.hear()
             yield Pair(server, client, (listening["peak"], connected["peak"]))
         finally:
@@ -170,8 +171,17 @@ async def pair(contender: Contender, settings: str = "default") -> AsyncIterator
                 await end.end()
 
 
-async def start(command: list[str], errors: IO[bytes]) -> End:
-    """Start a process that reads commands; the caller must end it."""
+async def start(command: list[str], errors: IO[bytes], *, one_core: bool = False) -> End:
+    """Start a process that reads commands; the caller must end it. With ``one_core`` it runs on the last processor that
+    this process may use."""
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, stderr=errors, cwd=_ROOT, preexec_fn=_stay if one_core else None
+    )
     return End(process, errors)
+
+
+def _stay() -> None:
+    """Stay on one processor, where the system has this."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

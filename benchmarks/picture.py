@@ -27,6 +27,7 @@ PICTURE: Final = Path(__file__).resolve().parent.parent / "docs" / "img" / "benc
 
 _ROWS: Final = {
     "afflux": ("afflux", "#0f766e"),
+    "afflux-compiled": ("afflux, compiled", "#0f766e"),
     "afflux-batches": ("afflux, lists", "#2f9e93"),
     "afflux-sync": ("afflux, blocking", "#86cdc4"),
     "afflux-reactivesocket": ("reactivesocket", "#2f9e93"),

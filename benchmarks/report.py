@@ -72,13 +72,15 @@ def _targets(figures: dict[str, Any]) -> str:
         "measured",
         "",
         "by CPU",
+        "compiled",
+        "",
         "with lists",
         "",
         f"on {other}",
     ]
     rows = []
     for entry in figures["targets"]:
-        lists = entry["lists"] or {"ratios": {}, "verdict": ""}
+        compiled, lists = (entry.get(name) or {"ratios": {}, "verdict": ""} for name in ("compiled", "lists"))
         title = titles[entry["workload"]]
         rows.append(
             [
@@ -89,6 +91,8 @@ def _targets(figures: dict[str, Any]) -> str:
                 words.times(entry["ratios"].get(JUDGED)),
                 entry["verdict"],
                 words.times(entry["by_cpu"].get(JUDGED)),
+                words.times(compiled["ratios"].get(JUDGED)),
+                compiled["verdict"],
                 words.times(lists["ratios"].get(JUDGED)),
                 lists["verdict"],
                 words.times(entry["ratios"].get(other)),

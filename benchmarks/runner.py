@@ -1,7 +1,7 @@
 """Run every workload with every contender, in alternating rounds.
 
 1. Each measurement has a fresh server and a fresh client process, warmed up by a part of the work, and by the seconds
-   that a just-in-time compiler needs (``Entry.warm_s``).
+   that a just-in-time compiler needs (``Entry.warm_s``). Two processes that only work in turn share a processor.
 2. The contenders of a workload wait side by side and work in turn, ``SLICE_S`` at a time, in a different order in each
    round. So a slow phase of the machine affects them alike. Those with large payloads run one after the other, because
    their memory is measured and does not fit several times.
@@ -103,7 +103,8 @@ class _Turns:
 
     async def _warm(self, one: Contender) -> Pair:
         """Start the processes of a contender, and determine the amount of work of a slice."""
-        ends = await self.processes.enter_async_context(pair(one, self.workload.settings))
+        work = self.workload
+        ends = await self.processes.enter_async_context(pair(one, work.settings, one_core=work.in_turn))
         key = self.workload.name, one
         self.amounts[key] = await _warm_up(
             ends, self.workload, self.plan, PEERS[one.peer].warm_s, self.amounts.get(key)

@@ -110,6 +110,11 @@ class Workload(NamedTuple):
         return "large" if self.large else "routed" if self.kind == "routed" else "default"
 
     @property
+    def in_turn(self) -> bool:
+        """One request at a time: each end always waits for the other."""
+        return self.kind == "request" and self.concurrency == 1
+
+    @property
     def least(self) -> int:
         """The amount of work for a first estimate of the rate: a few turns of all requests, or some megabytes."""
         return max(2, min(32, 64 * _MIB // self.size), 2 * self.concurrency * self.connections)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import sys
+import tempfile
 import tomllib
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
-from benchmarks.pairs import Failure, Pair, Sample, pair
-from benchmarks.peers import PEERS, Contender, chosen, java, node
+from benchmarks.pairs import Failure, Pair, Sample, pair, start
+from benchmarks.peers import COMPILED, PEERS, Contender, chosen, compiled, java, node
 from benchmarks.peers.base import Count, check_metadata
 from benchmarks.runner import Plan, measure_all, smoke_all
 from benchmarks.workloads import METADATA_BYTES, ROW_SIZES, SHORT, WORKLOADS, Workload
@@ -129,6 +132,23 @@ async def test_memory_is_measured_from_where_it_began() -> None:
     assert sample.server_peak - sample.server_idle >= large.size
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+@pytest.mark.parametrize("one_core", [True, False])
+async def test_processes_that_work_in_turn_share_a_processor(one_core: bool) -> None:
+    tell = "import json, os; print(json.dumps({'processors': sorted(os.sched_getaffinity(0))}))"
+    with tempfile.TemporaryFile() as errors:
+        ends = [await start([sys.executable, "-c", tell], errors, one_core=one_core) for _ in range(2)]
+        told = [await end.hear() for end in ends]
+        for end in ends:
+            await end.end()
+    ours = sorted(os.sched_getaffinity(0))
+    assert told == [{"processors": ours[-1:] if one_core else ours}] * 2
+
+
+def test_only_one_request_at_a_time_works_in_turn() -> None:
+    assert [workload.name for workload in WORKLOADS if workload.in_turn] == ["request-1"]
+
+
 def test_who_is_not_here_is_named() -> None:
     results = asyncio.run(smoke_all(plan(Contender("skeleton", "no_such_loop")), quiet))
     assert results.absent == {
@@ -139,6 +159,43 @@ def test_who_is_not_here_is_named() -> None:
 def test_without_grpcio_the_reason_states_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PEERS, "grpc", PEERS["grpc"]._replace(imports="no_grpc_here"))
     assert Contender("grpc", "asyncio").why_not() == "no module no_grpc_here here (make bench installs it)"
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> tuple[Path, Path]:
+    """A source tree and what a compiled build of it installs, in little."""
+    source, site = tmp_path / "source", tmp_path / "site"
+    for folder in (source, site):
+        (folder / "afflux" / "core").mkdir(parents=True)
+        (folder / "afflux" / "core" / "ids.py").write_text("FIRST = 1\n")
+    (site / "afflux" / "core" / "_codecs.py").write_text("generated = True\n")
+    (site / "afflux" / "core" / "ids.cpython-311-x86_64-linux-gnu.so").touch()
+    return site, source
+
+
+def test_a_compiled_build_is_measured_if_it_is_of_this_source(built: tuple[Path, Path]) -> None:
+    assert compiled.why_not(*built) is None
+
+
+def test_an_old_compiled_build_is_not_measured(built: tuple[Path, Path]) -> None:
+    site, source = built
+    (source / "afflux" / "core" / "ids.py").write_text("FIRST = 2\n")
+    told = "the compiled build is of another version of the source (make bench builds it; it needs a C compiler)"
+    assert compiled.why_not(site, source) == told
+
+
+def test_without_a_compiled_build_the_reason_states_what_builds_it(tmp_path: Path) -> None:
+    told = "there is no compiled build here (make bench builds it; it needs a C compiler)"
+    assert compiled.why_not(tmp_path, tmp_path) == told
+
+
+async def test_the_compiled_contender_imports_its_own_afflux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "afflux").mkdir()
+    (tmp_path / "afflux" / "__init__.py").write_text("raise ImportError('this is the build')\n")
+    monkeypatch.setattr(compiled, "BUILT", tmp_path)
+    with pytest.raises(Failure, match="this is the build"):
+        async with pair(Contender(COMPILED, "asyncio")):
+            pass
 
 
 def test_without_node_the_reason_states_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_target_is_judged(monkeypatch: pytest.MonkeyPatch, bar: Bar, rate: flo
     assert told["ratios"] == ({} if verdict == "not run" else {"uvloop": rate})
 
 
-def test_a_workload_may_be_compared_with_another_of_our_own_and_of_our_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_may_be_compared_with_another_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "benchmarks.bars.BARS", (Bar("stream-64-credit-256", OURSELVES, bar=0.8, ambition=0.9, other="stream-64"),)
     )
@@ -142,9 +142,12 @@ def test_a_workload_may_be_compared_with_another_of_our_own_and_of_our_lists(mon
             ("stream-64-credit-256", "afflux/uvloop"): 850,
             ("stream-64", "afflux-batches/uvloop"): 2000,
             ("stream-64-credit-256", "afflux-batches/uvloop"): 1000,
+            ("stream-64", "afflux-compiled/uvloop"): 4000,
+            ("stream-64-credit-256", "afflux-compiled/uvloop"): 3600,
         }
     )
     (told,) = made["targets"]
+    assert told["compiled"] == {"ratios": {"uvloop": 0.9}, "by_cpu": {"uvloop": 1}, "verdict": "ambition met"}
     assert (told["beside"], told["ratios"], told["verdict"]) == ("itself: stream-64", {"uvloop": 0.85}, "met")
     assert told["lists"] == {"ratios": {"uvloop": 0.5}, "by_cpu": {"uvloop": 1}, "verdict": "not met"}
 
@@ -311,11 +314,13 @@ def test_the_readme_states_the_results(committed: Any) -> None:
     assert front.figures_of_the_readme(text, committed) == text, "make it anew: python -m benchmarks --draw"
 
 
-def test_the_readme_has_a_dash_where_a_library_was_not_measured() -> None:
+def test_the_readme_has_a_dash_and_a_word_where_a_library_was_not_measured() -> None:
     made = figures({("stream-1k", "afflux/uvloop"): 4000.0, ("stream-1k", "rsocket-js/node"): 2000.0})
     rows = front.figures_of_the_readme(front.README.read_text(), made).splitlines()
     assert "|  | afflux | rsocket-java | rsocket-js | rsocket (PyPI) |" in rows
     assert "| stream 1 KiB, unbounded credit | 4.00 k/s | – | 2.00 k/s | – |" in rows
+    (about,) = (row for row in rows if row.startswith("Each library talks to itself"))
+    assert "–: not measured. rsocket-java was not available there. rsocket was not available there." in about
 
 
 def test_the_picture_shows_the_results(committed: Any) -> None:

@@ -53,7 +53,7 @@ def tool() -> ModuleType:
 
 def build(folder: Path, target: str = "wheel", **variables: str) -> tuple[Path, str]:
     """What is built, and what is said meanwhile."""
-    env = {key: value for key, value in os.environ.items() if key != "AFFLUX_MYPYC"} | variables
+    env = {key: value for key, value in os.environ.items() if key not in ("AFFLUX_MYPYC", "AFFLUX_HOME")} | variables
     words = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,8 +68,7 @@ def description(wheel: Path) -> str:
 
 
 @source_only
-def test_a_wheel_names_no_address_of_the_project_and_its_readme_no_file(tmp_path: Path) -> None:
-    """The repository has no published address yet."""
+def test_without_a_home_a_wheel_has_no_address_and_its_readme_no_link_to_a_file(tmp_path: Path) -> None:
     headers, _, text = description(build(tmp_path)[0]).partition("\n\n")
     assert "Description-Content-Type: text/markdown" in headers
     assert "Project-URL" not in headers and "Home-page" not in headers
@@ -77,6 +76,40 @@ def test_a_wheel_names_no_address_of_the_project_and_its_readme_no_file(tmp_path
     assert "https://rsocket.io" in links
     assert [target for target in links if not target.startswith(("https://", "#"))] == []
     assert "| **Talk** | services and clients" in text
+
+
+@source_only
+def test_with_a_home_a_wheel_has_urls_and_its_readme_links_that_work_on_an_index(tmp_path: Path) -> None:
+    home = "https://forge.example/afflux/afflux"
+    headers, _, text = description(build(tmp_path, AFFLUX_HOME=f"{home}/")[0]).partition("\n\n")
+    assert sorted(re.findall(r"^Project-URL: (.*)$", headers, re.MULTILINE)) == [
+        f"Changelog, {home}/blob/HEAD/CHANGELOG.md",
+        f"Documentation, {home}/blob/HEAD/docs/README.md",
+        f"Issues, {home}/issues",
+        f"Source, {home}",
+    ]
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert [target for target in links if not target.startswith(("https://", "#"))] == []
+    ours = [target.removeprefix(home) for target in links if target.startswith(home)]
+    assert "/raw/HEAD/docs/img/way.svg" in ours
+    files = [target.removeprefix("/raw/HEAD/").removeprefix("/blob/HEAD/").partition("#")[0] for target in ours]
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "home", ["forge.example/afflux", "http://forge.example/afflux", "https://forge.example", "x y"]
+)
+def test_a_home_that_is_no_page_of_a_repository_is_refused(home: str) -> None:
+    with pytest.raises(ValueError, match="AFFLUX_HOME is the page of the repository, such as https://"):
+        import_module("hatch_build").home_of(home)
+
+
+def test_relative_links_become_absolute() -> None:
+    text = "[a](docs/a.md#x) ![b](img/b.svg) [c](https://c/d) [d](#here) [![e](e.svg)](e.md)"
+    assert import_module("hatch_build").with_absolute_links(text, "https://h/p") == (
+        "[a](https://h/p/blob/HEAD/docs/a.md#x) ![b](https://h/p/raw/HEAD/img/b.svg) [c](https://c/d) [d](#here) "
+        "[![e](https://h/p/raw/HEAD/e.svg)](https://h/p/blob/HEAD/e.md)"
+    )
 
 
 def test_relative_links_become_text() -> None:
@@ -160,7 +193,7 @@ def test_every_command_of_the_page_is_tried() -> None:
     tried = {
         'AFFLUX_MYPYC=1 pip install -v ".[cli]"': test_pip_builds_as_the_page_states,
         "AFFLUX_MYPYC=0 pip install --force-reinstall --no-deps .": test_nought_is_no,
-        "python -m benchmarks.compiled": test_the_gain_is_measured_as_the_page_states,
+        "make bench-compiled": test_the_gain_is_measured_as_the_page_states,
     }
     assert re.findall(r"^```sh\n(.*)\n```$", PAGE, re.MULTILINE) == list(tried)
 

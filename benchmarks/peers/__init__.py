@@ -12,11 +12,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol, cast
 
-from benchmarks.peers import java, node, rsocket_java
+from benchmarks.peers import compiled, java, node, rsocket_java
 from benchmarks.peers.base import Peer
 from benchmarks.workloads import Workload
 
 __all__ = [
+    "COMPILED",
     "CONTENDERS",
     "ELSEWHERE",
     "JAVA",
@@ -38,6 +39,9 @@ NODE: Final = "node"
 
 JAVA: Final = "java"
 "The selectors and threads of Java."
+
+COMPILED: Final = "afflux-compiled"
+"afflux as a release's compiled wheel installs it. All others of afflux run the pure Python of this tree."
 
 
 class Entry(NamedTuple):
@@ -74,6 +78,7 @@ class Entry(NamedTuple):
 _NO_ITEMS: Final = dict.fromkeys(("stream", "credit", "payload"), "Jmux has bytes, not items")
 _NO_ROOM: Final = {"request-256": "a connection has 128 sessions"}
 _ONCE: Final = {"payload": "large payloads are measured with RSocket only"}
+_COPIED: Final = {"payload": "the kernel copies them, and compiling changes nothing"}
 _OVER_TCP: Final = "measured with RSocket over TCP only"
 _FURTHER: Final = {
     "session": "only Jmux has byte sessions",
@@ -125,6 +130,13 @@ PEERS: Final = {
     ),
     "afflux": Entry(
         "afflux_aio", "afflux.aio.client", "item by item: async for, yield", further=_REAL | frozenset({"channel"})
+    ),
+    COMPILED: Entry(
+        "afflux_aio",
+        "mypyc",
+        "the same, compiled as in the wheels of a release",
+        lacks=_COPIED,
+        further=_REAL | frozenset({"channel"}),
     ),
     "afflux-batches": Entry(
         "afflux_batches",
@@ -232,13 +244,14 @@ class Contender(NamedTuple):
                 missing = True
             if missing:
                 return f"no module {module} here ({extra} installs it)"
-        return None
+        return compiled.why_not() if self.peer == COMPILED else None
 
     def command(self, role: str, *arguments: str) -> list[str]:
         """Return the command of one end: ``role`` is server or client."""
         if self.peer in ELSEWHERE:
             return ELSEWHERE[self.peer].command(role, *arguments)
-        return [sys.executable, "-m", "benchmarks.child", role, *self, *arguments]
+        words = ["-m", "benchmarks.child", role, *self, *arguments]
+        return compiled.command(words) if self.peer == COMPILED else [sys.executable, *words]
 
 
 CONTENDERS: Final = tuple(
