@@ -314,13 +314,24 @@ def test_the_readme_states_the_results(committed: Any) -> None:
     assert front.figures_of_the_readme(text, committed) == text, "make it anew: python -m benchmarks --draw"
 
 
-def test_the_readme_has_a_dash_and_a_word_where_a_library_was_not_measured() -> None:
-    made = figures({("stream-1k", "afflux/uvloop"): 4000.0, ("stream-1k", "rsocket-js/node"): 2000.0})
-    rows = front.figures_of_the_readme(front.README.read_text(), made).splitlines()
-    assert "|  | afflux | rsocket-java | rsocket-js | rsocket (PyPI) |" in rows
-    assert "| stream 1 KiB, unbounded credit | 4.00 k/s | – | 2.00 k/s | – |" in rows
-    (about,) = (row for row in rows if row.startswith("Each library talks to itself"))
-    assert "–: not measured. rsocket-java was not available there. rsocket was not available there." in about
+def test_the_readme_has_a_dash_where_a_library_was_not_measured() -> None:
+    measured = {("stream-1k", "afflux/uvloop"): 4000.0, ("stream-1k", "rsocket/asyncio"): 2000.0}
+    made = figures({**measured, ("request-1", "afflux/uvloop"): 1000.0})
+    text = front.figures_of_the_readme(front.README.read_text(), made)
+    rows = text.splitlines()
+    assert "|  | afflux | rsocket (PyPI) |" in rows
+    assert "| request/response 64 B, 1 concurrent | 1.00 k/s | – |" in rows
+    assert "| stream 1 KiB, unbounded credit | 4.00 k/s | 2.00 k/s |" in rows
+    assert "–: not measured." in text
+
+
+def test_the_readme_has_no_column_for_a_library_without_any_figure() -> None:
+    workloads = ("request-1", "request-256", "stream-64", "stream-1k", "stream-64k")
+    made = figures({(name, who): 4000.0 for name in workloads for who in ("afflux/uvloop", "rsocket-js/node")})
+    text = front.figures_of_the_readme(front.README.read_text(), made)
+    assert "|  | afflux | rsocket-js |\n| --- | --: | --: |\n" in text
+    assert "not measured" not in text
+    assert "Not available there: rsocket-java, rsocket." in text
 
 
 def test_the_picture_shows_the_results(committed: Any) -> None:

@@ -210,7 +210,8 @@ def test_other_outputs() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--hex", "0g"], "not hexadecimal"),
+        (["--hex", "0g"], "not hexadecimal: '0g'\n"),
+        (["--hex", "00000"], "not hexadecimal: '00000': 5 digits, and a byte has two\n"),
         (["/no/such/file"], "file '/no/such/file' not found"),
         (["a", "b", "c"], "one file, or one per side"),
         (["a", "b"], "file 'a' not found"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from afflux.cli.graph import WIDTH, Graph, spark
+from tests.cli.running import Server
+from tests.cli.terminal import Terminal
 
 
 def test_heights_are_against_the_largest() -> None:
@@ -33,3 +35,13 @@ def test_a_long_stream_takes_no_more_columns() -> None:
     drawn = graph.lines()[2].removeprefix("items ").partition(" ")[0]
     assert len(drawn) <= WIDTH
     assert (graph.granted, graph.used) == (10_000, 10_000)
+
+
+def test_the_graph_of_an_interrupted_stream_begins_a_line() -> None:
+    words = ["--stream", "-d", '{"count": 100000}', "--delay", "10ms", "--graph"]
+    with Server("--demo") as server, Terminal(["request", server.uri, *words]) as terminal:
+        terminal.until("\n2\n")
+        terminal.type("\x03")
+        code, shown = terminal.end()
+    assert code == 130
+    assert "^C\ncredit granted 256, used " in shown

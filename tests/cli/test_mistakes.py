@@ -58,6 +58,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "imports.py").write_text("import nosuchmodule\n")
     (tmp_path / "syntax.py").write_text("def x(:\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "uses.py").write_text("from afflux import Backoff\n\nBackoff(first=-1)\n")
+    (tmp_path / "parses.py").write_text('import json\njson.loads("")\n')
     (tmp_path / "raises.py").write_text('\nraise ValueError("boom")\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -199,6 +201,10 @@ USAGE = {
     f"{H} imports:x": "--handler: no module 'nosuchmodule', which imports imports",
     f"{H} syntax:x": "--handler: cannot import syntax: invalid syntax (syntax.py, line 1)",
     f"{H} raises:x": "--handler: cannot import raises: ValueError: boom (raises.py, line 2)",
+    f"{H} uses:x": "--handler: cannot import uses: ValueError: invalid Backoff: first= is 0 seconds "
+    "or more, not -1 (uses.py, line 3)",
+    f"{H} parses:x": "--handler: cannot import parses: JSONDecodeError: Expecting value: line 1 column 1 "
+    "(char 0) (parses.py, line 2)",
     f"{H} hands:Needs": "--handler: hands:Needs is a class that needs arguments; name an object of it "
     "instead (Needs.__init__() missing 1 required positional argument: 'database')",
     f"{H} hands:Fails": "--handler: cannot make hands:Fails: RuntimeError: no database (hands.py, line 13)",

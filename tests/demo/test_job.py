@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -78,3 +79,13 @@ async def test_the_temporary_files_of_a_process_end_with_it(tmp_path: Path, monk
         assert made.exists() and made.parent.parent == tmp_path
         processes.end(running, signal.SIGKILL)
     assert [path.name for path in tmp_path.iterdir()] == ["query.log"]
+
+
+@pytest.mark.parametrize("live", [[], ["--live"]])
+def test_without_pyspark_nothing_is_started(tmp_path: Path, live: list[str]) -> None:
+    arguments = ["demo", *live, "--out", f"{tmp_path}/out"]
+    program = f"import sys; sys.modules['pyspark'] = None; import afflux.cli; sys.exit(afflux.cli.main({arguments!r}))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    told = 'afflux: a Spark session (pyspark is missing) needs the extra "spark": pip install "afflux[spark]"\n'
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", told)
+    assert not any((tmp_path / "out").glob("*"))

@@ -386,4 +386,5 @@ def _bytes(text: str, hint: str) -> bytes:
     try:
         return bytes.fromhex(digits)
     except ValueError:
-        usage(f"not hexadecimal: {text[:40]!r}{hint}")
+        odd = f": {len(digits)} digits, and a byte has two" if re.fullmatch("[0-9a-fA-F]+", digits) else ""
+        usage(f"not hexadecimal: {text[:40]!r}{odd}{hint}")

@@ -55,7 +55,8 @@ def demo(
     if rate is not None and not live:
         usage("--rate is for --live")
     new_directory(str(out), "--out")
-    typer.echo("   0.0 s  starting; the first rows arrive in about 20 s", err=True)  # at once: imports take a while
+    _check()
+    typer.echo("   0.0 s  starting; the first rows arrive in about 20 s", err=True)  # now, because imports take a while
     from rich.console import Console
 
     console = Console(stderr=True, highlight=False)
@@ -72,6 +73,15 @@ def demo(
         typer.echo(json.dumps(result.line()))
     if not result.exact:
         raise typer.Exit(FAILED)
+
+
+def _check() -> None:
+    """Report what is missing before anything is started."""
+    from afflux.demo.flights import archive
+    from afflux.spark.session import check
+
+    archive()
+    check()
 
 
 def _live(console: Console, out: Path, rows: int, rate: int, batch: int, crash: bool) -> LiveResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -105,8 +106,18 @@ def _words(error: Exception) -> str:
     """Return the error with its place."""
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({Path(error.filename or '?').name}, line {error.lineno})"
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+    place = _place(traceback.extract_tb(error.__traceback__))
+    return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def _place(calls: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """Return the last call in the user's own files: not in afflux, another package, or the standard library."""
+    installed = [
+        str(Path(__file__).parents[1]),
+        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    ]
+    own = [call for call in calls if call.filename[0] != "<" and not call.filename.startswith(tuple(installed))]
+    return own[-1] if own else calls[-1]
 
 
 def _verbs() -> Sequence[str]:

@@ -445,6 +445,10 @@ async def _consume(answer: Any, asked: Asked, show: Printer) -> None:
                 break
             await asyncio.sleep(asked.delay)
             window.refill()
+    except asyncio.CancelledError:
+        if asked.graph and sys.stderr.isatty():
+            sys.stderr.write("\n")  # the terminal shows ^C on this line
+        raise
     finally:
         if asked.graph:
             sys.stderr.write("\n".join(window.graph.lines(sys.stderr.encoding or "ascii")) + "\n")

@@ -19,6 +19,7 @@ from typing import Any
 from afflux.demo.flights import TOTAL, archive
 from afflux.demo.processes import JobFailed, Service, end, last_words, line, process
 from afflux.demo.verify import Verdict, verify
+from afflux.spark.session import check
 
 __all__ = ["MARK", "JobFailed", "Report", "Result", "clear", "run"]
 
@@ -73,12 +74,14 @@ async def run(out: Path, *, rows: int = TOTAL, batch: int, crash: bool = True, r
     """Run the job in ``out``.
 
     Raises:
-        MissingExtra: the flight data is not installed.
+        MissingExtra: the flight data, pyspark or Java is not installed.
+        Unsupported: every installed Java is too old.
         JobFailed: a process failed.
         FileExistsError: ``out`` contains files of something else.
     """
     started = time.monotonic()
     archive()
+    check()
     out = out.absolute()
     clear(out)
     report("starting", {"what": "the server"})

@@ -101,7 +101,9 @@ class CaptureOptions:
         "first",
     )
     index_dir: str | None = option(
-        parse_text, "A directory for the indexes, which are otherwise beside the captures. All tasks must see it.", None
+        parse_text,
+        "A directory for the indexes, which are otherwise next to the captures. All tasks must see it.",
+        None,
     )
     partitions: int | None = option(
         whole_number(1, _MOST), "The number of tasks, about; by default each has 64 MiB of segments.", None
