@@ -120,6 +120,7 @@ BARS: Final = (
     *(Bar(name, "afflux-ws", bar=0.3, ours="afflux-uvicorn") for name in _TRANSPORT),
     Bar("request-1", "rsocket-java", bar=0.8, ambition=1),
     Bar("request-256", "rsocket-java", bar=0.65, ambition=1),
+    Bar("request-256", "rsocket-java", bar=1, ours="afflux-compiled"),
     Bar("stream-64", "rsocket-java", bar=1.3, ambition=2),
     Bar("stream-64-credit-256", "rsocket-java", bar=1.3, ambition=2),
     Bar("stream-near", "rsocket-java", bar=1.2, ambition=2),

@@ -38,6 +38,7 @@ _ROWS: Final = {
     "afflux-tls": ("TLS", "#2f9e93"),
     "afflux-ws": ("WebSocket", "#2f9e93"),
     "afflux-uvicorn": ("Uvicorn", "#2f9e93"),
+    "afflux-compiled": ("compiled", "#2f9e93"),
     "afflux-jmux": ("jmux", "#2f9e93"),
     "jeri": ("Jmux, Java", "#94a3b8"),
     "rsocket-java": ("rsocket-java", "#94a3b8"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.__main__ import main
+from benchmarks.bars import BARS
 from benchmarks.pairs import Failure, Pair, Sample, pair
 from benchmarks.peers import PEERS, Contender, chosen, java, node
 from benchmarks.peers.base import Count, check_metadata
@@ -174,6 +175,21 @@ def test_jars_of_something_else_are_reported(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: install Node.js 18 or newer")
+def test_without_a_compiled_build_the_reason_states_what_makes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AFFLUX_COMPILED", str(tmp_path))
+    reason = Contender("afflux-compiled", "uvloop").why_not()
+    assert reason is not None
+    assert f"in {tmp_path}: MYPYC_OPT_LEVEL=3 make compiled" in reason
+    assert "AFFLUX_COMPILED" in reason
+
+
+def test_the_bars_of_java_include_that_of_the_compiled_build() -> None:
+    bars = {(bar.ours, bar.bar) for bar in BARS if (bar.workload, bar.beside) == ("request-256", "rsocket-java")}
+    assert bars == {("afflux", 0.65), ("afflux-compiled", 1)}
+
+
 def test_when_npm_cannot_install_the_reason_states_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "js"
     home.mkdir()

@@ -7,12 +7,12 @@ not support a workload.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, NamedTuple, Protocol, cast
 
-from benchmarks.peers import java, node, rsocket_java
+from benchmarks.peers import compiled, java, node, rsocket_java
 from benchmarks.peers.base import Peer
 from benchmarks.workloads import Workload
 
@@ -61,6 +61,8 @@ class Entry(NamedTuple):
     "The kinds of further work that it has (base.FurtherWork)."
     only: frozenset[str] = frozenset()
     "The only workloads that it is measured in, by name; empty for all."
+    absent: Callable[[], str | None] | None = None
+    "Returns why it is not here although its module is, and the remedy."
 
     def why_not(self, workload: Workload) -> str | None:
         """Return why it does not support a workload; None if it does."""
@@ -170,6 +172,13 @@ PEERS: Final = {
     "afflux-uvicorn": Entry(
         "afflux_uvicorn", "uvicorn", "an ASGI application under Uvicorn, item by item", only=_TRANSPORT
     ),
+    "afflux-compiled": Entry(
+        "afflux_compiled",
+        "afflux",
+        "compiled by mypyc, item by item",
+        only=frozenset({"request-1", "request-256"}),
+        absent=compiled.why_not,
+    ),
     "afflux-jmux": Entry(
         "afflux_jmux",
         "afflux.aio.client",
@@ -232,7 +241,7 @@ class Contender(NamedTuple):
                 missing = True
             if missing:
                 return f"no module {module} here ({extra} installs it)"
-        return None
+        return None if entry.absent is None else entry.absent()
 
     def command(self, role: str, *arguments: str) -> list[str]:
         """Return the command of one end: ``role`` is server or client."""
