@@ -106,14 +106,10 @@ class Starting:
 
 def _made(name: str, find: Callable[[str], Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Make the call, and import what the first connection needs."""
-    from importlib import import_module
-
     from afflux.transports.address import parse
 
     made = find(name)(*given, **named)
-    address = parse(given[0] if given else named["uri"], serving=name == "serve")
-    for module in address.carrier.first:
-        import_module(module)
+    parse(given[0] if given else named["uri"], serving=name == "serve").carrier.load_first()
     return made
 
 

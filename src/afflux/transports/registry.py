@@ -67,6 +67,11 @@ class TransportEntry:
             raise MissingExtra(*self.extra[:2]) from None
         return transport
 
+    def load_first(self) -> None:
+        """Import the modules of ``first``."""
+        for module in self.first:
+            import_module(module)
+
 
 _LOOKUP: Final = "encodings.idna"
 "The codec of host names, which asyncio imports to listen and to connect."
