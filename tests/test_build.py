@@ -21,6 +21,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -302,11 +303,14 @@ def test_a_compiled_class_differs_as_the_page_states() -> None:
 def test_a_compiled_wheel_is_tagged_for_its_interpreter_and_platform() -> None:
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     system, machine = sysconfig.get_platform().replace(".", "_").split("-", 1)
-    many = r"manylinux(?:\d+|_\d+_\d+)" if system == "linux" and find_spec("auditwheel") else re.escape(system)
-    tag = rf"{python}-{python}-{many}_{machine}"
     site = Path(buffer.__file__).parents[2]
-    (wheel,) = site.parent.glob("*.whl")
-    assert re.fullmatch(rf"afflux-{afflux.__version__}-{tag}(?:\.{many}_{machine})*\.whl", wheel.name)
+    here = site == ROOT / "build" / "compiled" / "site"  # made by tools/compiled.sh; otherwise by cibuildwheel
+    repaired = system == "linux" and (find_spec("auditwheel") or not here)
+    many = r"manylinux(?:\d+|_\d+_\d+)" if repaired else re.escape(system)
+    tag = rf"{python}-{python}-{many}_{machine}"
+    if here:
+        (wheel,) = site.parent.glob("*.whl")
+        assert re.fullmatch(rf"afflux-{afflux.__version__}-{tag}(?:\.{many}_{machine})*\.whl", wheel.name)
     (found,) = (one for one in metadata.distributions(path=[str(site)]) if one.name == "afflux")
     told = found.read_text("WHEEL") or ""
     assert re.search(rf"^Tag: {tag}$", told, re.MULTILINE)
@@ -323,6 +327,57 @@ def test_a_release_is_compiled_for_every_python_that_is_supported_and_tested() -
     assert release["test-environment"] == {"AFFLUX_EXPECT_COMPILED": "1"}
     for folder in re.findall(r"\{project\}/(\S+)", release["test-command"]):
         assert (ROOT / folder).exists(), folder
+
+
+ONLY = """
+import sys
+from importlib.machinery import PathFinder
+
+class Installed(PathFinder):
+    "Finds what cibuildwheel installs, and no other packages of this environment."
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in absent else super().find_spec(name, path, target)
+
+absent = set(sys.argv.pop(1).split())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Installed
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def required(names: Iterable[str], found: set[str]) -> set[str]:
+    """The distributions that ``names`` (requirements) need, with their own; added to ``found``."""
+    for name in names:
+        wanted = re.match(r"[\w.-]+", name)
+        assert wanted is not None
+        one = re.sub(r"[-_.]+", "-", wanted[0]).lower()
+        if "extra ==" not in name and one not in found:
+            with contextlib.suppress(metadata.PackageNotFoundError):  # of another platform
+                found |= {one}
+                required(metadata.requires(one) or (), found)
+    return found
+
+
+@source_only
+def test_a_release_has_what_its_tests_import(tmp_path: Path) -> None:
+    """They are collected, and those of all wires run, where only the packages exist that cibuildwheel installs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    release, extras = project["tool"]["cibuildwheel"], project["project"]["optional-dependencies"]
+    wanted = [*release["test-requires"], *(one for extra in release.get("test-extras", ()) for one in extras[extra])]
+    there = {"afflux", "pip"} | required(wanted, set())
+    absent = {
+        module
+        for module, names in metadata.packages_distributions().items()
+        if not {re.sub(r"[-_.]+", "-", name).lower() for name in names} & there
+    }
+    folders = re.findall(r"\{project\}/(\S+)", release["test-command"])
+    plugins = ("-p", "pytest_asyncio.plugin", "-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin")
+    for asked in (["--collect-only", *folders], ["tests/protocols/test_shared.py", "-k", "wss"]):
+        words = [sys.executable, "-c", ONLY, " ".join(absent), "-qq", "-p", "no:cacheprovider", *plugins, *asked]
+        env = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
 @pytest.mark.parametrize("page", ["install.md", "compiled.md"])

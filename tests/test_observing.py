@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
@@ -49,3 +50,26 @@ async def test_all_of_many_connections_are_visited() -> None:
             await anext(await stack.enter_async_context(peer.stream(b"silent")))
         found = await sample(server)
     assert (found.connections, found.live, found.traffic.connections) == (130, 130, 130)
+
+
+async def test_a_busy_loop_with_many_connections_is_sampled_in_a_few_turns() -> None:
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def work() -> None:
+        """What other connections do to the loop: every turn of it is long."""
+        nonlocal turns, due
+        turns += 1
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        due = loop.call_soon(work)
+
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(afflux.serve("mem://busy", Handler()))
+        for _ in range(640):
+            await stack.enter_async_context(afflux.connect(server.uri))
+        due = loop.call_soon(work)
+        found = await sample(server)
+        due.cancel()
+    assert found.connections == 640
+    assert turns < 5

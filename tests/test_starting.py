@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.transports.certificates import Certificates
 
 HEAD = """
 import asyncio, sys, threading
@@ -37,6 +40,24 @@ def output(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", HEAD + program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("uri", ["ws://127.0.0.1:0", "tls://127.0.0.1:0?{}", "wss://127.0.0.1:0?{}", "mem://first"])
+def test_no_transport_is_imported_on_the_thread_of_the_loop(uri: str, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    shown, trusted = uri.format(f"cert={certificates.server}"), f"?ca={certificates.ca}"
+    told = output(f"""
+async def main():
+    async with afflux.serve("{shown}", Echo()) as server:
+        trusted = server.uri.partition("?")[0] + ("{trusted}" if "?" in "{shown}" else "")
+        async with afflux.connect(trusted) as peer:
+            await peer.request(b"ping")
+
+watched(main)
+wanted = ("afflux.aio", "afflux.aio.starting")
+print(*[name for name in on_loop if name.startswith(("afflux", "encodings")) and name not in wanted])
+""")
+    assert told == "\n"
 
 
 @pytest.mark.parametrize("uri", ["tcp://127.0.0.1:0", "rsocket-draft+tcp://127.0.0.1:0"])
@@ -134,3 +155,25 @@ async def main():
 asyncio.run(main())
 """)
     assert told == "cancelled\n()\n"
+
+
+def test_threads_change_often_while_one_imports_and_as_before_afterwards() -> None:
+    told = output("""
+intervals = []
+
+class Seen:
+    "Notes the interval of threads at every import that is not the loop's."
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            intervals.append(sys.getswitchinterval())
+
+async def main():
+    async with afflux.serve("mem://first", Echo()) as server:
+        await asyncio.gather(*(afflux.connect(server.uri).__aenter__() for _ in range(5)))
+
+sys.setswitchinterval(0.004)
+sys.meta_path.insert(0, Seen())
+asyncio.run(main())
+print(len(intervals) > 10, max(intervals) < 0.001, sys.getswitchinterval())
+""")
+    assert told == "True True 0.004\n"

@@ -214,9 +214,10 @@ def test_a_blocking_connection_is_logged(caplog: pytest.LogCaptureFixture) -> No
         thread.join()
     name = next(record.getMessage() for record in caplog.records).split()[0]
     texts = [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"{name} ")]
-    assert [re.sub(r"[\d.]+ s;.*", "T", text).removeprefix(f"{name} ")[:40] for text in texts] == [
+    port = uris[0].rpartition(":")[2]
+    assert re.fullmatch(rf"{name} connected from 127\.0\.0\.1:\d+ to 127\.0\.0\.1:{port}, rsocket", texts[1])
+    assert [re.sub(r"[\d.]+ s;.*", "T", text).removeprefix(f"{name} ")[:40] for text in texts if text != texts[1]] == [
         f"connecting to {uris[0]}",
-        "connected, rsocket",
         "> rsocket stream=0 SETUP data_len=0 majo",
         "> rsocket stream=1 REQUEST_RESPONSE data",
         "< rsocket stream=1 PAYLOAD [CN] data_len",

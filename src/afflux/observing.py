@@ -1,6 +1,6 @@
 """Sample the state of a server at an interval: connections, live streams, what they wait for, and totals.
 
-A sample is made by the server's own event loop, a few connections in a turn, and is read by any thread: exporters of
+A sample is made by the server's own event loop, in a small part of each turn, and is read by any thread: exporters of
 metrics run in threads of their own.
 """
 
@@ -29,8 +29,10 @@ EVERY: Final = 10.0
 "Seconds between two samples, unless others are chosen."
 WIDE: Final = 0x7FFF_FFFF
 "Credit from which on a stream counts as unlimited: what a peer grants that wants everything."
-_PEERS_AT_ONCE: Final = 64
-"Connections that are looked at in one turn of the loop."
+_LEAST_S: Final = 0.002
+"Seconds that a sample may take in any turn of the loop."
+_SHARE: Final = 0.25
+"The share of the turn before that a sample may take if that is more, so that a busy loop is sampled in time."
 
 Progress = dict[tuple["Peer", int], tuple[int, int]]
 "Items sent and received of each live stream."
@@ -59,9 +61,14 @@ class Sample:
 async def sample(server: Server, before: Sample | None = None) -> Sample:
     """Return the state of a server. Without ``before``, no stream counts as stalled."""
     found, progress = Sample(), {} if before is None else before.progress
-    for number, peer in enumerate(server.connections):
-        if number % _PEERS_AT_ONCE == _PEERS_AT_ONCE - 1:
+    now = asyncio.get_running_loop().time
+    begun, permitted = now(), _LEAST_S
+    for peer in server.connections:
+        if now() - begun > permitted:
+            paused = now()
             await asyncio.sleep(0)
+            begun = now()
+            permitted = max(_LEAST_S, (begun - paused) * _SHARE)
         if peer.closed:
             continue
         found.connections += 1

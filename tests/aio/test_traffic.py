@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -64,6 +65,31 @@ async def test_a_request_without_handler_is_rejected(uri: str) -> None:
         with pytest.raises(afflux.Rejected):
             await peer.request(b"x")
         assert (server.traffic().requests, server.traffic().rejected) == (0, 1)
+
+
+async def test_requests_that_a_router_refuses_are_rejected(uri: str) -> None:
+    router, fired = afflux.Router(), asyncio.Event()
+
+    @router.request("known")
+    async def known(payload: afflux.Payload) -> bytes:
+        return payload.data
+
+    @router.fire("known")
+    async def refused(payload: afflux.Payload) -> None:
+        fired.set()
+        raise afflux.Rejected("closed today")
+
+    async with afflux.serve(uri, router) as server, afflux.connect(server.uri) as peer:
+        await peer.request(b"x", route="known")
+        for route in ("unknown", None):
+            with pytest.raises(afflux.Rejected):
+                await peer.request(b"x", route=route)
+        with pytest.raises(afflux.Rejected):
+            [item async for item in peer.stream(b"x", route="known")]
+        await peer.fire(b"x", route="known")
+        await fired.wait()
+        await peer.request(b"x", route="known")
+    assert (server.traffic().failed, server.traffic().rejected) == (0, 4)
 
 
 async def test_sessions_count_as_streams() -> None:

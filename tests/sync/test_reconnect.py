@@ -144,6 +144,12 @@ def test_what_it_does_not_have_has_a_reason(name: str) -> None:
         afflux.sync.connect("tcp://127.0.0.1:1", **wanted)
 
 
+def test_the_defaults_of_the_asyncio_client_may_be_given() -> None:
+    defaults: Any = {"handler": None, "store": None, "extensions": None}
+    with pytest.raises(afflux.ConnectFailed, match="nothing listens there"):
+        afflux.sync.connect("tcp://127.0.0.1:1", **defaults)
+
+
 def test_an_unknown_argument_is_a_type_error() -> None:
     wanted: Any = {"reconect": True}
     with pytest.raises(TypeError, match='has no argument "reconect"'):

@@ -91,9 +91,12 @@ class Place:
 class Everyone:
     """Lets everyone in. See transports.base.Admission."""
 
-    backoff = 1.0
     flush = 1.0
     reuse_port = False
+
+    def exhausted(self, error: OSError) -> float:
+        """Waits a second."""
+        return 1.0
 
     def admit(self, host: str) -> str | None:
         """Yes."""

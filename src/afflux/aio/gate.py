@@ -6,11 +6,14 @@
    their handshake and the oldest of them is young. One that has had a quarter of ``handshake_s`` makes room instead.
 3. A refusal is counted by the name of its limit, and logged: immediately, then once a second with the number since.
    Connections whose protocol was not recognized are counted and logged in the same way.
+4. While the process has no descriptor for another connection, clients wait. That is logged once a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import islice
@@ -29,6 +32,7 @@ _YOUNG: Final = 0.25
 "The part of ``handshake_s`` that a handshake may take before it makes room for others."
 _LOOK_AGAIN_S: Final = 0.01
 _LOG_EVERY_S: Final = 1.0
+_LOG_EXHAUSTED_EVERY_S: Final = 60.0
 
 
 class Admitted(Protocol):
@@ -63,6 +67,7 @@ class Gate:
         self._arriving = 0
         self._unlogged: dict[str, tuple[int, str]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._exhausted_until = 0.0
 
     # -- new connections --------------------------------------------------------------------------------------
 
@@ -135,6 +140,15 @@ class Gate:
             self._timer.cancel()
             self._timer = None
             self._log(uri)
+
+    def exhausted(self, error: OSError, now: float, uri: str) -> None:
+        """Log that no connection can be accepted, unless that was logged within the last minute."""
+        if now < self._exhausted_until:
+            return
+        self._exhausted_until = now + _LOG_EXHAUSTED_EVERY_S
+        more = "; raise the limit of open files (ulimit -n)" if error.errno == errno.EMFILE else ""
+        why = os.strerror(error.errno or 0)
+        SERVERS.warning("afflux: %s cannot accept connections: %s; new clients wait%s", uri, why, more)
 
     def turn_away(self, name: str, reason: str, uri: str) -> None:
         """Count a refused connection by ``name``, and log it with ``reason``."""

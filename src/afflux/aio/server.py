@@ -201,9 +201,9 @@ class Server(AsyncOnly):
 
     # -- transports.base.Admission --------------------------------------------------------------------------
 
-    @property
-    def backoff(self) -> float:
-        """Seconds to wait when file descriptors have run out."""
+    def exhausted(self, error: OSError) -> float:
+        """Log that no connection can be accepted now, and return the seconds to wait."""
+        self._clients.gate.exhausted(error, clock.now(), self._wires.address)
         return self.limits.accept_backoff_s
 
     @property

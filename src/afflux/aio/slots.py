@@ -140,6 +140,8 @@ class Slots:
         elif not isinstance(error, Error) or isinstance(error, Unsupported):  # the peer does not see its text
             self.failed += 1
             self._log(verb, stream, error, asked)
+        elif isinstance(error, Rejected):
+            self.rejected += 1
         self.driver.engine.fail(stream, error if isinstance(error, Exception) else RuntimeError("the handler ended"))
 
     def _log(self, verb: str, stream: int, error: BaseException, asked: Payload | None) -> None:

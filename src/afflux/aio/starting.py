@@ -1,11 +1,13 @@
 """Import the asyncio API in a thread where a running loop uses ``connect`` or ``serve`` first: it would stop meanwhile.
 
 The import takes a fifth of a second. Outside of a loop it happens at once, such as in ``from afflux import connect``.
+Threads change more often meanwhile: with the interpreter's interval of 5 ms the loop would get its turn after 20 ms.
 """
 
 from __future__ import annotations
 
 import sys
+from _thread import allocate_lock
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -15,6 +17,12 @@ __all__ = ["MODULES", "Starting", "found"]
 
 MODULES = {"connect": "afflux.aio.client", "serve": "afflux.aio.server"}
 "The functions that begin something, and their modules."
+
+_INTERVAL_S = 0.0005
+"Seconds after which a thread that imports lets the loop run."
+_intervals: list[float] = []
+"The interval to restore, once for each thread that imports."
+_lock = allocate_lock()
 
 
 def found(name: str, find: Callable[[str], Any]) -> Any:
@@ -49,7 +57,7 @@ class Starting:
     __slots__ = ("_call", "_made")
 
     def __init__(self, name: str, find: Callable[[str], Any], *given: Any, **named: Any) -> None:
-        self._call: Callable[[], Any] = lambda: find(name)(*given, **named)
+        self._call = partial(_made, name, find, given, named)
         self._made: Any = None
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -96,6 +104,30 @@ class Starting:
         return self._made
 
 
+def _made(name: str, find: Callable[[str], Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Make the call, and import what the first connection needs."""
+    from afflux.transports.address import parse
+
+    made = find(name)(*given, **named)
+    parse(given[0] if given else named["uri"], serving=name == "serve").carrier.load_first()
+    return made
+
+
+def _hurry() -> None:
+    """Let threads change often, because one begins to import."""
+    with _lock:
+        _intervals.append(_intervals[0] if _intervals else sys.getswitchinterval())
+        sys.setswitchinterval(min(_INTERVAL_S, _intervals[0]))
+
+
+def _relax() -> None:
+    """Let threads change as before when the last one has imported."""
+    with _lock:
+        interval = _intervals.pop()
+        if not _intervals:
+            sys.setswitchinterval(interval)
+
+
 async def _in_thread(work: Callable[[], Any]) -> Any:
     """Do ``work`` in a thread of its own. An executor would have to be imported first, and keeps its threads."""
     import asyncio
@@ -105,10 +137,12 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     done: asyncio.Future[Any] = loop.create_future()
 
     def run() -> None:
+        _hurry()
         try:
             result, error = work(), None
         except BaseException as raised:
             result, error = None, raised
+        _relax()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 

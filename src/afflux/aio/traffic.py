@@ -36,7 +36,8 @@ class Traffic:
     failed: int = 0
     "Handlers that raised an exception that is no ``afflux.Error``."
     rejected: int = 0
-    "Requests refused because no handler exists for the verb, or none became free in time."
+    """Requests that were answered with ``Rejected``: nothing handles the verb or the route, no handler became free in
+    time, or the handler refused."""
 
     def add(self, serving: Serving) -> None:
         """Add the counts of one connection."""

@@ -16,6 +16,7 @@ from afflux.core.limits import Limits
 from afflux.core.terms import TOKEN_BYTES, Terms
 from afflux.retry.backoff import Backoff
 from afflux.sync.driver import Driver
+from afflux.sync.ends import ends_of
 from afflux.sync.peer import Peer
 from afflux.sync.redial import Redial, renewed
 from afflux.transports.address import Address, parse
@@ -114,7 +115,7 @@ class _Opening:
         engine = self.address.entry.make("client", terms, limits=self.limits, decide=False, now=monotonic())
         driver = Driver(engine, link, self.address, watch)
         if watch is not None:
-            watch.connected(monotonic())
+            watch.connected(monotonic(), *ends_of(link))
         driver.lease_wait = self.lease_wait
         if self.resume:
             driver.pump.redial = Redial(self.dial, self.limits, self.resume, self.timeout)
@@ -145,8 +146,10 @@ _ELSEWHERE: Final = {
 
 def _refuse(others: Mapping[str, object]) -> None:
     """Raise for the arguments that ``connect`` does not have."""
-    for name in others:
+    for name, value in others.items():
         if name not in _ELSEWHERE:
             raise TypeError(f'afflux.sync.connect has no argument "{name}"')
+        if value is None:  # the default of ``afflux.connect``
+            continue
         reason = f"nothing runs between two calls, and {_ELSEWHERE[name]}"
         raise Unsupported(f"afflux.sync.connect has no {name}=: {reason}; use afflux.connect, with asyncio")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from afflux.core.errors import ConnectionClosed, Error, RemoteProtocolError
 from afflux.core.events import Event
+from afflux.sync.ends import ends_of
 from afflux.sync.polling import LinkPoll
 from afflux.sync.redial import Redial
 from afflux.transports.address import Address
@@ -176,7 +177,7 @@ class Pump:
             return
         self._link, self.away = link, False
         if (watch := self._driver.watch) is not None:
-            watch.connected(monotonic())
+            watch.connected(monotonic(), *ends_of(link))
         self._poll.register(link)
         if (resumption := self._engine.resumption) is not None:
             self._take(resumption.reconnect, monotonic())

@@ -33,9 +33,9 @@ depends on the protocol."""
 class Admission(Protocol):
     """Decides which connections a listener accepts, before a byte is read."""
 
-    @property
-    def backoff(self) -> float:
-        """Seconds to wait when descriptors have run out."""
+    def exhausted(self, error: OSError) -> float:
+        """Report that the system has nothing left for another connection, such as a descriptor; return the seconds to
+        wait."""
 
     @property
     def flush(self) -> float:

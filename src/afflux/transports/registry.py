@@ -45,6 +45,8 @@ class TransportEntry:
     "It preserves the boundaries of messages, so frames travel without their length prefix."
     extra: tuple[str, str, str] | None = None
     "The feature's name in errors, the extra that it needs, and the library of the extra; None without an extra."
+    first: tuple[str, ...] = ()
+    "Modules that its first connection under asyncio imports."
 
     @property
     def secure(self) -> bool:
@@ -65,17 +67,39 @@ class TransportEntry:
             raise MissingExtra(*self.extra[:2]) from None
         return transport
 
+    def load_first(self) -> None:
+        """Import the modules of ``first``."""
+        for module in self.first:
+            import_module(module)
 
+
+_LOOKUP: Final = "encodings.idna"
+"The codec of host names, which asyncio imports to listen and to connect."
 _TLS: Final = tuple((name, _text) for name in ("ca", "cert", "key", "name", "client_ca"))
 _WS: Final = ("WebSocket", "ws", "websockets")
 
 TRANSPORTS: Final = {
     entry.name: entry
     for entry in (
-        TransportEntry("tcp", "afflux.transports.tcp"),
-        TransportEntry("tls", "afflux.transports.tls", options=_TLS),
-        TransportEntry("ws", "afflux.transports.websocket", port=80, messages=True, extra=_WS),
-        TransportEntry("wss", "afflux.transports.websocket", port=443, options=_TLS, messages=True, extra=_WS),
+        TransportEntry("tcp", "afflux.transports.tcp", first=(_LOOKUP,)),
+        TransportEntry("tls", "afflux.transports.tls", options=_TLS, first=(_LOOKUP, "afflux.transports.tls_aio")),
+        TransportEntry(
+            "ws",
+            "afflux.transports.websocket",
+            port=80,
+            messages=True,
+            extra=_WS,
+            first=(_LOOKUP, "afflux.transports.ws_link", "afflux.transports.tcp"),
+        ),
+        TransportEntry(
+            "wss",
+            "afflux.transports.websocket",
+            port=443,
+            options=_TLS,
+            messages=True,
+            extra=_WS,
+            first=(_LOOKUP, "afflux.transports.ws_link", "afflux.transports.tls", "afflux.transports.tls_aio"),
+        ),
         TransportEntry("unix", "afflux.transports.unix", "path", options=(("mode", _mode),)),
         TransportEntry("mem", "afflux.transports.mem", "name"),
     )

@@ -362,7 +362,7 @@ class SocketListener:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                return self._wait(self._admission.backoff) if error.errno in _NO_DESCRIPTORS else None
+                return self._wait(self._admission.exhausted(error)) if error.errno in _NO_DESCRIPTORS else None
             self._take(sock, str(peer[0]) if peer else "")
         return None
 
