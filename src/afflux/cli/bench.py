@@ -154,8 +154,10 @@ def bench(
     ] = None,
 ) -> None:
     """Measure the latency and throughput of a server under load."""
+    from afflux.bench.plan import MOST_WORKERS
+
     chosen = format_of(output, "bench", *_OUTPUTS)
-    if workers > connections:
+    if connections < workers <= MOST_WORKERS:
         usage(f"--workers {workers} requires -c {workers} or more: a worker has connections of its own")
     check_metadata(mmt, route, auth_file, dmt)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
@@ -442,7 +444,7 @@ def _times(count: int) -> str:
 
 def _advised(failure: Failure) -> str:
     """Return the text of a failure, with the option of the limit that it names."""
-    error: Error = getattr(errors, failure.kind, Error)(failure.example)
+    error: Error = getattr(errors, failure.kind, Error)(message=failure.example)
     name_option(error)
     return "; ".join((failure.example, *getattr(error, "__notes__", ())))
 
