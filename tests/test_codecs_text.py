@@ -90,6 +90,8 @@ def test_text_becomes(kind: Any, text: str, value: object) -> None:
         (datetime, "noon", r"expected datetime \(ISO 8601\)"),
         (Side, "hold", r"expected Side \('buy' or 'sell'\), not 'hold'"),
         (Literal["eur", 5], "6", "expected 'eur' or 5, not '6'"),
+        (Literal["a", "b", 5], "6", "expected 'a', 'b' or 5, not '6'"),
+        (Literal[1, 2, 3, 4, 5, 6, 7, 8, 9], "0", "expected 1, 2, 3, 4, 5, 6, 7, 8, …, not '0'"),
     ],
 )
 def test_text_that_is_none(kind: Any, text: str, words: str) -> None:

@@ -399,3 +399,57 @@ async def test_mistakes_with_a_blocking_connection(what: str) -> None:
 
     async with afflux.serve(URI, Echo()) as server:
         assert await asyncio.to_thread(mistake, server.uri) == text
+
+
+class NoArgument:
+    async def request(self) -> bytes:
+        return b""
+
+
+class TwoArguments:
+    async def stream(self, payload: afflux.Payload, count: int) -> AsyncIterator[bytes]:
+        yield payload.data * count
+
+
+@pytest.mark.parametrize("handler", [NoArgument(), TwoArguments()])
+def test_a_method_that_cannot_be_called_with_a_payload(handler: object) -> None:
+    with pytest.raises(TypeError, match=r" is called with one argument: the payload, or the items of a channel$"):
+        afflux.serve(URI, handler)
+
+
+async def test_the_next_item_without_await() -> None:
+    async with afflux.serve(URI, Echo()) as server, afflux.connect(server.uri) as peer:
+        with pytest.raises(TypeError, match=r'^ItemStream is asynchronous: write "await anext\(items\)", in an async'):
+            next(peer.stream(b""))  # type: ignore[call-overload]  # the mistake
+
+
+async def test_a_closed_server_is_not_started_again() -> None:
+    server = await afflux.serve(URI, Echo())
+    await server.close()
+    with pytest.raises(afflux.LocalProtocolError, match=r"^this server is closed: afflux\.serve makes another one$"):
+        await server
+    with pytest.raises(afflux.LocalProtocolError, match=r"^this server is closed"):
+        async with server:
+            pass
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+async def test_a_timeout_below_0(seconds: float) -> None:
+    def mistake(uri: str) -> None:
+        with afflux.sync.connect(uri) as peer:
+            for use in (peer.request, peer.fire, peer.stream):
+                with pytest.raises(ValueError, match=r"^timeout= is a number of seconds, 0 or more, not (-1|nan)$"):
+                    use(b"", timeout=seconds)
+
+    async with afflux.serve(URI, Echo()) as server:
+        await asyncio.to_thread(mistake, server.uri)
+
+
+async def test_a_blocking_call_in_the_loop_of_its_server() -> None:
+    """The server cannot answer while the call waits."""
+    told = r"the event loop of this thread waits meanwhile: a server in it cannot answer \(use afflux\.connect\)$"
+    async with afflux.serve(URI, Echo()) as server:
+        peer = afflux.sync.connect(server.uri)
+        with pytest.raises(TimeoutError, match=r"^no answer within 0\.05 s; " + told):
+            peer.request(b"", timeout=0.05)
+        peer.close()

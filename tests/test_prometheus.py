@@ -10,7 +10,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 import afflux
@@ -151,6 +151,25 @@ async def test_a_server_that_is_watched_twice_has_each_sample_once() -> None:
     assert [line for line in page.splitlines() if line.startswith("afflux_server_connections{")] == [
         f'afflux_server_connections{{server="{server.uri}"}} 1.0'
     ]
+
+
+async def test_servers_of_one_address_are_one_series() -> None:
+    """A scrape with a series twice is refused as a whole."""
+    registry, uri = CollectorRegistry(), "tcp://127.0.0.1:0"
+    async with (
+        afflux.serve(uri, routed(), reuse_port=True) as first,
+        afflux.serve(first.uri, routed(), reuse_port=True) as second,
+        watch(first, registry=registry) as one,
+        watch(second, registry=registry) as two,
+        afflux.connect(first.uri) as peer,
+    ):
+        await peer.request(b"", route="prices.EUR")
+        await asyncio.gather(one.refresh(), two.refresh())
+        lines = generate_latest(registry).decode().splitlines()
+    series = [line for line in lines if line.startswith("afflux_server_connections{")]
+    assert series == [f'afflux_server_connections{{server="{first.uri}"}} 1.0']
+    names = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(names) == len(set(names))
 
 
 async def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

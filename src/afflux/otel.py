@@ -12,6 +12,7 @@ are the registered ones, never the text of a peer. Does not configure exporters:
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
@@ -269,9 +270,12 @@ def _instruments(provider: MeterProvider, servers: list[Watched]) -> None:
 
     def add(create: Any, name: str, unit: str, values: _Values) -> None:
         def collect(_: object) -> Iterable[Any]:
+            sums: Counter[tuple[tuple[str, str | int], ...]] = Counter()
             for one in distinct(servers):
                 for value, attributes in values(one.last):
-                    yield observation(value, {**_where(one.uri), **attributes})
+                    sums[(*_where(one.uri).items(), *attributes.items())] += value
+            for series, value in sums.items():  # servers of one address are one series
+                yield observation(value, dict(series))
 
         create(f"afflux.{name}", [collect], unit)
 

@@ -11,6 +11,7 @@ Labels have few values: routes are the registered ones, never the text of a peer
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -78,7 +79,7 @@ async def watch(
     Gauges: ``afflux_server_connections``, ``afflux_server_streams``, ``afflux_server_streams_stalled`` by ``cause``.
     Counters: ``afflux_server_refused_total`` by ``limit``, ``afflux_server_items_total`` and
     ``afflux_server_bytes_total`` by ``direction``, ``afflux_server_failed_total``, ``afflux_server_rejected_total``.
-    The label ``server`` is the address.
+    The label ``server`` is the address. Servers of one address, which share its port, are one series: their sum.
 
     Args:
         server: the server.
@@ -142,9 +143,12 @@ class _Servers:
 
     def _family(self, kind: Any, name: str, text: str, label: str, values: _Values) -> Any:
         family = kind(f"afflux_server_{name}", text, labels=["server", label] if label else ["server"])
+        sums: Counter[tuple[str, ...]] = Counter()
         for one in distinct(self.watched):
             for value, number in values(one.last):
-                family.add_metric([one.uri, value] if label else [one.uri], number)
+                sums[(one.uri, value) if label else (one.uri,)] += number
+        for labels, number in sums.items():
+            family.add_metric(labels, number)
         return family
 
 

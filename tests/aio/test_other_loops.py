@@ -126,3 +126,54 @@ def test_a_request_after_the_loop_has_closed() -> None:
             asyncio.run(peer.request(b"2"))
         del peer
         gc.collect()
+
+
+USES: dict[str, Callable[[afflux.Peer], Coroutine[Any, Any, object]]] = {
+    "fire": lambda peer: peer.fire(b"x"),
+    "push": lambda peer: peer.push(b"x"),
+    "wait_closed": lambda peer: peer.wait_closed(),
+}
+
+
+@pytest.mark.parametrize("verb", USES)
+async def test_other_verbs_in_the_loop_of_another_thread(verb: str) -> None:
+    async with afflux.serve("tcp://127.0.0.1:0", Demo()) as server, afflux.connect(server.uri) as peer:
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD):
+            await asyncio.to_thread(asyncio.run, USES[verb](peer))
+        assert await peer.request(b"here")
+
+
+@pytest.mark.parametrize("use", [lambda items: items.request(3), lambda items: items.cancel()])
+async def test_grants_and_cancels_of_another_thread(use: Callable[[afflux.ItemStream], None]) -> None:
+    """The loop would not notice them, and the engine is for one thread."""
+    async with afflux.serve("tcp://127.0.0.1:0", Waiting()) as server, afflux.connect(server.uri) as peer:
+        items = peer.stream(b"", credit=0)
+        items.request(1)
+        assert (await anext(items)).data == b"1"
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD_STREAM):
+            await asyncio.to_thread(use, items)
+        items.request(1)  # it is still of use where it belongs
+        items.cancel()
+
+
+async def abort(session: Any) -> None:
+    session.abort()
+
+
+async def finish(session: Any) -> None:
+    session.finish()
+
+
+@pytest.mark.parametrize("use", [lambda one: one.write(b"x"), lambda one: one.read(), abort, finish])
+async def test_byte_sessions_in_the_loop_of_another_thread(use: Callable[[Any], Coroutine[Any, Any, object]]) -> None:
+    told = "^this session belongs to another event loop: use it in the loop that made its connection"
+    async with afflux.serve("jmux+tcp://127.0.0.1:0", Demo()) as server, afflux.connect(server.uri) as peer:
+        with pytest.raises(afflux.LocalProtocolError, match=TOLD):
+            await asyncio.to_thread(asyncio.run, peer.session())
+        async with await peer.session() as session:
+            with pytest.raises(afflux.LocalProtocolError, match=told):
+                await asyncio.to_thread(asyncio.run, use(session))
+            await session.write(b"here")
+            session.finish()
+            assert await session.read_all()
+    session.abort()  # the connection is over: no-op

@@ -39,6 +39,8 @@ class Terminal:
         if self._pid == 0:
             ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.execvpe(program[0], [*program, *words], environment)
+        self.pid = self._pid
+        "The process of the program."
         self._code: int | None = None
         self.shown = ""
         "What the terminal has shown, without control sequences."

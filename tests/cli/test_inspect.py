@@ -450,7 +450,7 @@ def test_a_damaged_file_exits_with_1_after_its_rows(capture: Path) -> None:
         (["--stall", "soon"], "invalid --stall 'soon'"),
         (["--table", "frames2", "-o", "csv"], "there is no table 'frames2'"),
         (["-d", "x"], "-d expects PORT=NAME"),
-        (["-o", "hex"], "unsupported output hex"),
+        (["-o", "hex"], "invalid -o/--output: hex is not one of table"),
         (["--where", "typ == PAYLOAD"], "--where:1:1: unknown name"),
         (["--keylog", "/no/such/file"], "No such file"),
         (["--html", "out.html", "--table", "stalls"], "--html writes a report to a file: leave out"),

@@ -92,13 +92,14 @@ def test_session_types_with_a_problem(uris: dict[str, str], tmp_path: Path) -> N
 def test_a_session_has_a_channel(uris: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("lark", reason='the language of session types needs the extra "sessions"')
     (tmp_path / "sum.lstr").write_text(SUM)
+    types = f"--session {tmp_path / 'sum.lstr'}"
     for words, told in (
-        ("--channel", "--session requires --channel and -r CHANNEL"),
-        ("-r sum", "--session requires --channel and -r CHANNEL"),
-        ("--channel -r other", 'has no channel "other"; it has: sum'),
+        (f"--channel {types}", "--session requires --channel and -r CHANNEL"),
+        (f"-r sum {types}", "--session requires --channel and -r CHANNEL"),
+        (f"--channel -r other {types}", 'has no channel "other"; it has: sum'),
         ("--channel -r sum --session missing.lstr", "--session: file 'missing.lstr' not found"),
     ):
-        ran = here("request", uris["limit"], "--session", str(tmp_path / "sum.lstr"), *words.split())
+        ran = here("request", uris["limit"], *words.split())
         assert (ran.code, ran.out) == (2, "")
         assert told in ran.errors
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from afflux.aio.calls import Calls
 from afflux.aio.dispatch import HANDLERS
+from afflux.aio.flow import elsewhere
 from afflux.aio.leases import LeaseQueue
 from afflux.aio.owner import NOBODY, Owner
 from afflux.aio.pump import Pump
@@ -132,8 +133,11 @@ class Driver:
         """Wait until a stream may be opened with ``size`` bytes by ``verb``. Returns the connection to use.
 
         Raises:
+            LocalProtocolError: the connection belongs to another event loop.
             Error: there is none, or no lease came in time.
         """
+        if asyncio.get_running_loop() is not self.state.loop:
+            raise elsewhere("connection", "it")
         driver = await self.current()
         await driver.calls.writable(verb, size)
         return driver

@@ -24,7 +24,7 @@ from afflux.core.payload import Payload, Payloads, size_of
 if TYPE_CHECKING:
     from afflux.aio.driver import Driver
 
-__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "elsewhere"]
+__all__ = ["DEFAULT_CREDIT", "Inbound", "ItemStream", "elsewhere", "may_run_in"]
 
 DEFAULT_CREDIT = 256
 "Default window of a stream, in items."
@@ -44,6 +44,15 @@ def elsewhere(what: str, made: str, stream: int | None = None) -> LocalProtocolE
         "asyncio.run, or use afflux.sync",
         stream=stream,
     )
+
+
+def may_run_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether what belongs to ``loop`` may be changed here: the loop runs in this thread, or does not run at
+    all, and no other one runs here."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:  # none runs here
+        return not loop.is_running()
 
 
 class Inbound:
@@ -319,7 +328,10 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
     def __iter__(self) -> NoReturn:
         raise TypeError(f'{type(self).__name__} is asynchronous: write "async for", in an async function')
 
-    if not TYPE_CHECKING:  # a type checker finds the missing method itself
+    if not TYPE_CHECKING:  # a type checker finds the missing methods itself
+
+        def __next__(self) -> NoReturn:
+            raise TypeError(f'{type(self).__name__} is asynchronous: write "await anext(items)", in an async function')
 
         def __await__(self) -> NoReturn:
             name = type(self).__name__
@@ -355,7 +367,7 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
         """Grant ``n`` more items by hand: 1 to 2^31-1, or the protocol's maximum (rsio: 2^63-1).
 
         Raises:
-            LocalProtocolError: ``n`` is out of range.
+            LocalProtocolError: ``n`` is out of range, or the stream belongs to another event loop.
             TypeError: it is not a whole number.
         """
         most = self._inbound.driver.engine.most_credit
@@ -363,6 +375,7 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
             check_type("the grant of request()", n, int, "a whole number of items")
         if not 0 < n <= most:
             raise LocalProtocolError(f"a grant is 1 to {most}, not {n}", rule="FC-24", stream=self.id)
+        self._check_place()
         self._start(n)
 
     def complete(self) -> None:
@@ -378,7 +391,15 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
         self._complete()
 
     def cancel(self) -> None:
-        """Cancel the stream: iteration ends, and items that were not consumed are dropped. Idempotent."""
+        """Cancel the stream: iteration ends, and items that were not consumed are dropped. Idempotent.
+
+        Raises:
+            LocalProtocolError: the stream belongs to another event loop.
+        """
+        self._check_place()
+        self._cancel()
+
+    def _cancel(self) -> None:
         self._items = iter(())
         self._chunk, chunk = [], self._chunk
         self._open = None
@@ -420,7 +441,13 @@ class ItemStream(AsyncOnly, AsyncIterator[Payload]):
             inbound.later(self._stop)
             return
         with suppress(Error):  # the connection is over: nothing to cancel
-            self.cancel()
+            self._cancel()
+
+    def _check_place(self) -> None:
+        """Raise in another thread than the stream's, or in another event loop: neither the loop nor the engine would
+        notice what is changed there."""
+        if not may_run_in(self._inbound.driver.state.loop):
+            raise elsewhere("stream", "its connection", self.id)
 
     def _start(self, n: int) -> None:
         if self._open is not None:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from afflux.aio.driver import Driver
-from afflux.aio.flow import DEFAULT_CREDIT, ItemStream, elsewhere
+from afflux.aio.flow import DEFAULT_CREDIT, ItemStream, elsewhere, may_run_in
 from afflux.aio.keeper import Keeper
 from afflux.aio.opening import Channel, cancel_stream, new_inbound, new_items
 from afflux.aio.opens import Opens
@@ -306,7 +306,7 @@ class Peer(AsyncOnly, Opens):
 
         Raises:
             ValueError: a number is too large for a lease.
-            LocalProtocolError: leases were not agreed on.
+            LocalProtocolError: leases were not agreed on, or the connection belongs to another event loop.
             ConnectionClosed: there is no connection.
         """
         from afflux.protocols.rsocket.lease import Lease
@@ -315,6 +315,8 @@ class Peer(AsyncOnly, Opens):
         lease, leases = Lease(requests, ttl), self._driver.engine.leases
         if leases is None:
             raise LocalProtocolError("leases were not agreed on in SETUP", stream=0, rule="RSocket R-13")
+        if not may_run_in(self._driver.state.loop):
+            raise elsewhere("connection", "it")
         leases.grant(lease, self._driver.state.now(), metadata)
         self._driver.output.flush_soon()
 
@@ -341,7 +343,13 @@ class Peer(AsyncOnly, Opens):
         return self._driver.state.error
 
     async def wait_closed(self) -> None:
-        """Wait until the connection is over, and all its tasks have ended."""
+        """Wait until the connection is over, and all its tasks have ended.
+
+        Raises:
+            LocalProtocolError: the connection belongs to another event loop.
+        """
+        if not self.closed and not may_run_in(self._driver.state.loop):
+            raise elsewhere("connection", "it")
         await asyncio.shield(self._driver.closed)
         await asyncio.shield(self._driver.finished)
 

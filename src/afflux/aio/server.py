@@ -130,8 +130,11 @@ class Server(AsyncOnly):
         Raises:
             AddressError: a certificate or a key cannot be used.
             BindFailed: the address cannot be bound.
+            LocalProtocolError: the server is closed.
             StoreError: the file of sessions cannot be used.
         """
+        if self._listener is not None and self._stopped is not None and self._stopped.done():
+            raise LocalProtocolError("this server is closed: afflux.serve makes another one")
         if self._listener is None:
             self._clients.closing = False
             self._load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from afflux.aio.flow import elsewhere, may_run_in
 from afflux.calls import byte_sessions_of
 from afflux.calls.arguments import AsyncOnly
 from afflux.core.errors import Canceled, Error, LimitExceeded, LocalProtocolError
@@ -65,9 +66,10 @@ class Session(AsyncOnly):
         Bytes that the peer does not want any more are dropped silently: its response stays valid.
 
         Raises:
-            LocalProtocolError: the session was finished.
+            LocalProtocolError: the session was finished, or belongs to another event loop.
             Error: the session has failed.
         """
+        _check_loop(self._driver, self.stream)
         if self._finished:
             raise LocalProtocolError("the session was finished: nothing can follow", stream=self.stream, rule="R-20")
         rest = memoryview(payload_of(data).data)
@@ -93,6 +95,7 @@ class Session(AsyncOnly):
     def finish(self, *, acknowledge: bool = False, drop: bool = False) -> None:
         """End this half. A server may ask whether the client has processed the response (``acknowledge``, then
         ``acknowledged`` waits for it), and drop the rest of the request (``drop``)."""
+        _check_loop(self._driver, self.stream)
         self._engine.finish(self.stream, ack=acknowledge, drop=drop)
         self._finished, self._asked = True, acknowledge
         self._driver.output.flush_soon()
@@ -101,8 +104,10 @@ class Session(AsyncOnly):
         """Return the bytes that have arrived, at most ``limit``; waits until there are any. b"" at the end.
 
         Raises:
+            LocalProtocolError: the session belongs to another event loop.
             Error: the session failed before the end.
         """
+        _check_loop(self._driver, self.stream)
         while not (data := self._engine.read(self.stream, limit)):
             if self._complete and not self._unread:
                 return b""
@@ -130,6 +135,7 @@ class Session(AsyncOnly):
 
     def abort(self, reason: str = "") -> None:
         """End the session in both directions. Idempotent."""
+        _check_loop(self._driver, self.stream)
         self._engine.abort(self.stream, reason)
         self._forget()
         self._unwanted = True
@@ -140,6 +146,7 @@ class Session(AsyncOnly):
 
     def acknowledge(self) -> None:
         """At a client, with ``acknowledge=False``: report that the response was processed, if the server asked."""
+        _check_loop(self._driver, self.stream)
         self._engine.acknowledge(self.stream)
         self._driver.output.flush_soon()
 
@@ -148,6 +155,7 @@ class Session(AsyncOnly):
         when it has not, or does not answer in time."""
         if not self._asked:
             raise LocalProtocolError("finish(acknowledge=True) asks for it", stream=self.stream, rule="R-42")
+        _check_loop(self._driver, self.stream)
         while self._positive is None:
             if self.error is not None:
                 return False
@@ -250,3 +258,9 @@ class Session(AsyncOnly):
             await waiter
         finally:
             setattr(self, who, None)
+
+
+def _check_loop(driver: Driver, stream: int) -> None:
+    """Raise in another event loop than the connection's, or in another thread, until the connection is over."""
+    if not driver.state.over and not may_run_in(driver.state.loop):
+        raise elsewhere("session", "its connection", stream)

@@ -7,7 +7,7 @@ from inspect import getattr_static
 from types import FunctionType, MethodType
 from typing import Any, Final
 
-from afflux.calls.arguments import check_one_answer
+from afflux.calls.arguments import check_one_answer, check_takes_one
 
 __all__ = ["VERBS", "Extension", "verbs_of"]
 
@@ -22,7 +22,8 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
     """Return the methods of ``handler`` that implement verbs, by name.
 
     Raises:
-        TypeError: the handler has no such method, or is a class; a method with one answer is a generator.
+        TypeError: the handler has no such method, or is a class; a method with one answer is a generator, or does not
+            take one argument.
     """
     if handler is None:
         return {}
@@ -38,6 +39,7 @@ def verbs_of(handler: object) -> dict[str, Callable[..., Any]]:
         raise _is_class(handler)
     for verb, method in found.items():
         check_one_answer(verb, method)
+        check_takes_one(method)
     return found
 
 

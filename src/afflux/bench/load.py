@@ -28,6 +28,7 @@ from afflux.bench.progress import TELL_S, Progress, Tell
 from afflux.bench.result import Result
 from afflux.bench.schedule import Arrivals, Closed, Open, Turns
 from afflux.bench.tally import Tally, kind_of
+from afflux.bench.trip import TRIP_S
 from afflux.core.errors import (
     ConnectFailed,
     ConnectionClosed,
@@ -325,8 +326,9 @@ class Load:
                 if now >= self._until and self._plan.cuts:
                     for slot in self._slots:
                         slot.give_up("cut")
+                patience = self._patience()
                 for slot in self._slots:
-                    if slot.since is not None and now - slot.since > self._plan.timeout:
+                    if slot.since is not None and now - slot.since > patience:
                         slot.give_up("timeout")
                 self._report(now)
             self._unserved = self._turns.stop(self._clock())
@@ -336,6 +338,14 @@ class Load:
         finally:
             for task in (stopped, *guards):
                 task.cancel()
+
+    def _patience(self) -> float:
+        """Return the seconds after which a request is given up. A server that has never sent anything was waited for
+        before, when the round trip was measured, and will be after: that counts."""
+        timeout = self._plan.timeout
+        if self._plan.address.entry.keepalives and self._unheard():
+            return max(timeout / 2, timeout - 2 * TRIP_S)
+        return timeout
 
     async def _guard(self, peer: Peer) -> None:
         """Count lost connections. Fires do not raise on a loss: the next one waits for the next connection."""

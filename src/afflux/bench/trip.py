@@ -19,10 +19,10 @@ from afflux.core.events import Established, Event
 from afflux.transports.clock import now
 from afflux.transports.security import settled
 
-__all__ = ["Trip", "round_trip"]
+__all__ = ["TRIP_S", "Trip", "round_trip"]
 
 _TIMES = 5
-_TIMEOUT_S = 2.0
+TRIP_S = 2.0
 "Seconds to wait for an answer."
 
 _PERIOD = 10.0
@@ -57,7 +57,7 @@ async def round_trip(plan: Plan, clock: Callable[[], float]) -> Trip:
     if not plan.address.entry.keepalives:
         return Trip(None)
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(TRIP_S):
             return Trip(await _measured(plan, clock))
     except Error:
         return Trip(None)

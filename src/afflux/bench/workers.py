@@ -86,10 +86,15 @@ class _Worker:
 
     @classmethod
     async def started(cls, plan: Plan) -> _Worker:
-        """Start a process with its share of the plan."""
+        """Start a process with its share of the plan, in a session of its own: Ctrl-C reaches only the parent, which
+        stops it."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "afflux.bench.worker", stdin=pipe, stdout=pipe, limit=1 << 24
+            *(sys.executable, "-m", "afflux.bench.worker"),
+            stdin=pipe,
+            stdout=pipe,
+            limit=1 << 24,
+            start_new_session=True,
         )
         worker = cls(process)
         worker.send(packed(plan))

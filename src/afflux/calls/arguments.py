@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterable, Callable, Mapping
-from inspect import isasyncgenfunction, isawaitable, isgeneratorfunction
+from inspect import isasyncgenfunction, isawaitable, isgeneratorfunction, signature
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from afflux.core.limits import Limits
@@ -14,7 +14,7 @@ from afflux.retry.backoff import Backoff
 
 __all__ = [
     *("AsyncOnly", "SyncOnly", "awaits", "blocks", "check_arguments", "check_callable", "check_one_answer"),
-    *("check_type", "text_of_route", "wrong"),
+    *("check_takes_one", "check_type", "text_of_route", "wrong"),
 ]
 
 _SECONDS: Final = ("timeout", "keepalive", "lifetime", "lease_wait")
@@ -96,6 +96,24 @@ def check_one_answer(verb: str, function: Callable[..., Any]) -> None:
         name = getattr(function, "__qualname__", repr(function))
         answer = "has one answer, so return it" if verb == "request" else "has no answer, so yield nothing"
         raise TypeError(f"{name} yields, but {verb} {answer}; several items are a stream or a channel")
+
+
+def check_takes_one(function: Callable[..., Any]) -> None:
+    """Check that a method for calls takes one argument. A function whose parameters are unknown passes.
+
+    Raises:
+        TypeError: it takes none, or needs more.
+    """
+    try:
+        parameters = signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        parameters.bind(None)
+    except TypeError:
+        name = getattr(function, "__qualname__", repr(function))
+        message = f"{name}{parameters} is called with one argument: the payload, or the items of a channel"
+        raise TypeError(message) from None
 
 
 def text_of_route(route: object) -> str:

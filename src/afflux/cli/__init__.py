@@ -24,6 +24,8 @@ PLANNED = ("bridge",)
 "Planned commands that this version does not have."
 
 USAGE = 2
+_SHOWN = 64
+"Characters of a word that an error shows at most."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,11 +71,19 @@ def _unknown(name: str) -> int:
 
         version = ".".join(afflux.__version__.split(".")[:2])
         return _fail(f"{name} is not built yet in {version}; available commands: {', '.join(COMMANDS)}")
+    return _fail(f"unknown command {name[:_SHOWN]!r}; {_meant(name)}")
+
+
+def _meant(name: str) -> str:
+    """Return what may have been meant by a word that is not a command."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"available commands: {', '.join(COMMANDS)}"
-    return _fail(f"unknown command {name!r}; {hint}")
+    if name == "help":
+        return "afflux --help lists the commands, and afflux COMMAND --help explains one"
+    if "://" in name:
+        return f"a command comes first: afflux request {name[:_SHOWN]}, or serve, bench, shell, …"
+    near = get_close_matches(name.lower(), COMMANDS, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else f"available commands: {', '.join(COMMANDS)}"
 
 
 def _fail(text: str) -> int:

@@ -27,7 +27,7 @@ from afflux.cli.inputs import (
 )
 from afflux.cli.inputs import duration as seconds_of
 from afflux.cli.inputs import size as size_of
-from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of
+from afflux.cli.limiting import ConnectTimeout, LimitOption, allow_open_files, connect_timeout, limits_of, name_option
 from afflux.cli.options import (
     AuthFile,
     BothWays,
@@ -42,11 +42,13 @@ from afflux.cli.options import (
 )
 from afflux.cli.output import Format, format_of, output_option
 from afflux.cli.telling import tell
+from afflux.core import errors
 from afflux.core.errors import Error, SetupRefused
 from afflux.core.limits import Limits
 
 if TYPE_CHECKING:
     from afflux.bench import Plan, Progress, Result, Threshold
+    from afflux.bench.tally import Failure
     from afflux.core.autocredit import Kept
 
 __all__ = ["bench"]
@@ -152,7 +154,11 @@ def bench(
     ] = None,
 ) -> None:
     """Measure the latency and throughput of a server under load."""
+    from afflux.bench.plan import MOST_WORKERS
+
     chosen = format_of(output, "bench", *_OUTPUTS)
+    if connections < workers <= MOST_WORKERS:
+        usage(f"--workers {workers} requires -c {workers} or more: a worker has connections of its own")
     check_metadata(mmt, route, auth_file, dmt)
     verb = _verb(request=request, stream=stream, channel=channel, fire=fnf)
     plans = _plans(
@@ -428,8 +434,19 @@ def _nothing(result: Result) -> str:
     first = result.failures[0] if result.failures else None
     what = "was sent" if result.plan.verb == "fire" else "succeeded"
     came = f"; {result.tally.items:,} items received, but no stream completed" if result.tally.items else ""
-    why = "" if first is None else f"; {first.count:,} times {first.kind}: {first.example}"
+    why = "" if first is None else f"; {_times(first.count)} {first.kind}: {_advised(first)}"
     return f"nothing {what}{came}{why}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _advised(failure: Failure) -> str:
+    """Return the text of a failure, with the option of the limit that it names."""
+    error: Error = getattr(errors, failure.kind, Error)(message=failure.example)
+    name_option(error)
+    return "; ".join((failure.example, *getattr(error, "__notes__", ())))
 
 
 def _code(result: Result) -> int:

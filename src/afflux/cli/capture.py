@@ -15,7 +15,7 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED
-from afflux.cli.inputs import not_itself, writable
+from afflux.cli.inputs import check_address, not_itself, writable
 from afflux.cli.serve import fast_loop
 from afflux.cli.stopping import listen_for_signals
 from afflux.cli.telling import tell
@@ -31,6 +31,8 @@ def capture(
     """Relay connections to a server and record them as pcapng, for `afflux decode` and Wireshark. Bytes inside TLS are
     recorded unencrypted: the proxy decrypts what it receives and encrypts what it sends. Prints `ready URI` when it
     listens. SIGINT and SIGTERM stop it. If the file cannot be written any more, connections are still relayed."""
+    check_address(listen, "--listen", serving=True)
+    check_address(to, "--to")
     not_itself(listen, to, "--to")
     if file != "-":
         writable(file, "--write")

@@ -94,6 +94,8 @@ def decode_as(texts: list[str]) -> dict[int, ProtocolEntry]:
         port, sign, name = text.partition("=")
         if not (sign and port.isascii() and port.isdigit() and int(port) <= 0xFFFF):
             usage(f"-d expects PORT=NAME, such as 7000=rsocket, not {text!r}")
+        if int(port) in found:
+            usage(f"-d gives port {int(port)} two protocols: a port has one")
         found[int(port)] = named(name)
     return found
 

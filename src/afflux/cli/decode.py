@@ -346,6 +346,8 @@ def capture_of(name: str) -> BinaryIO | None:
     """Return the open file if it is a capture."""
     if name != "-" and not Path(name).is_file():
         return None
+    if name != "-":
+        existing(name, "FILE")
     file = sys.stdin.buffer if name == "-" else Path(name).open("rb")  # noqa: SIM115 -- the caller closes it
     if begins_capture(file):
         return file

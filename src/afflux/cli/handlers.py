@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from typer import Exit
+
 from afflux.cli.exits import usage
 
 __all__ = ["check_verbs", "load"]
@@ -22,7 +24,7 @@ def load(spec: str) -> object:
     """Load the object that MODULE:OBJECT names; instantiate it if it is a class. Exits with a usage error otherwise."""
     module_name, colon, path = spec.partition(":")
     if not colon or not module_name or not path:
-        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT, such as {_module_of(spec) or 'app'}:handler")
+        usage(f"invalid --handler {spec!r}: expected MODULE:OBJECT, {_like(spec)}")
     found: Any = _module(module_name, path)
     for name in path.split("."):
         if not hasattr(found, name):
@@ -31,9 +33,24 @@ def load(spec: str) -> object:
         found = getattr(found, name)
     if isinstance(found, type):
         found = _made(spec, found)
-    if not _verbs_of(found):
-        usage(f"--handler: {spec} {_lack(found)}")
+    _check(spec, found)
     return found
+
+
+def _check(spec: str, found: object) -> None:
+    """Refuse an object that the server would refuse, or whose attributes cannot be read."""
+    from afflux.aio.verbs import verbs_of
+
+    try:
+        if not _verbs_of(found):
+            usage(f"--handler: {spec} {_lack(found)}")
+        verbs_of(found)
+    except TypeError as error:
+        usage(f"--handler: {spec}: {error}")
+    except Exit:
+        raise
+    except Exception as error:  # of a property
+        usage(f"--handler: cannot use {spec}: {_words(error)}")
 
 
 def check_verbs(uri: str, handler: object) -> None:
@@ -55,8 +72,18 @@ def _lack(found: object) -> str:
     if callable(found):
         return f"is a function: add it to a Router, or name an object with methods such as {names}"
     public = [name for name in dir(found) if name[0] != "_"]
+    if attributes := [name for name in public if name in _verbs()]:
+        return f"has {attributes[0]}, which is not a method, but of type {type(getattr(found, attributes[0])).__name__}"
     near = [f"{name} → {verb[0]}" for name in public if (verb := get_close_matches(name, _verbs(), n=1, cutoff=0.75))]
     return f"has none of the methods {names}{f'; did you mean {near[0]}?' if near else ''}"
+
+
+def _like(spec: str) -> str:
+    """Return an example near to what was written: a last part in capitals is the name of a class."""
+    module, point, last = spec.rpartition(".")
+    if point and _module_of(module) and last[:1].isupper():
+        return f"such as {module}:{last}"
+    return f"such as {_module_of(spec) or 'app'}:handler"
 
 
 def _module_of(path: str) -> str | None:
@@ -94,6 +121,8 @@ def _made(spec: str, found: type) -> object:
         if _raised_in_this_file(error):
             usage(f"--handler: {spec} is a class that needs arguments; name an object of it instead ({error})")
         usage(f"--handler: cannot make {spec}: {_words(error)}")
+    except SystemExit as ended:
+        usage(f"--handler: cannot make {spec}: it ends the program, by sys.exit({ended.code!r})")
     except Exception as error:
         usage(f"--handler: cannot make {spec}: {_words(error)}")
 
@@ -105,7 +134,8 @@ def _raised_in_this_file(error: Exception) -> bool:
 def _words(error: Exception) -> str:
     """Return the error with its place."""
     if isinstance(error, SyntaxError):
-        return f"{error.msg} ({Path(error.filename or '?').name}, line {error.lineno})"
+        text = f"{Path(error.filename).name}, line {error.lineno}" if error.filename else ""
+        return f"{error.msg} ({text})" if text else str(error.msg)
     place = _place(traceback.extract_tb(error.__traceback__))
     return f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
 
@@ -128,4 +158,4 @@ def _verbs() -> Sequence[str]:
 
 def _verbs_of(handler: object) -> list[str]:
     made: Any = getattr(handler, "as_handler", lambda: handler)()
-    return [verb for verb in _verbs() if hasattr(made, verb)]
+    return [verb for verb in _verbs() if callable(getattr(made, verb, None))]

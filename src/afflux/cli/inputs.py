@@ -17,13 +17,23 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn, TypeVar, cast
 import typer
 
 from afflux.cli.exits import usage
+from afflux.cli.process import was_closed
 from afflux.core.autocredit import Kept
 
 if TYPE_CHECKING:
     from afflux.protocols.rsocket.metadata import Bearer, Simple
 
 __all__ = [
-    *("DATA_LIMIT", "LINE_LIMIT", "above_0", "check_cursors", "check_metadata", "check_reach", "check_source"),
+    *(
+        "DATA_LIMIT",
+        "LINE_LIMIT",
+        "above_0",
+        "check_address",
+        "check_cursors",
+        "check_metadata",
+        "check_reach",
+        "check_source",
+    ),
     *("check_store", "credentials", "credit", "directory", "duration", "existing", "items", "not_itself"),
     *("new_directory", "one", "opened", "path_name", "size", "writable"),
 ]
@@ -135,11 +145,18 @@ async def one(text: str, option: str) -> bytes:
     """Read the data of ``option``, such as -d: ``-`` is all of stdin, ``@file`` the bytes of a file, otherwise the
     text. Exits with a usage error for more than ``DATA_LIMIT`` bytes."""
     if text == "-":
-        return await _all(sys.stdin.fileno(), option, "stdin")
+        return await _all(_stdin(option), option, "stdin")
     if text.startswith("@"):
         with await _in_thread(lambda: opened(text[1:], option)) as file:
             return await _all(file.fileno(), option, text[1:])
     return os.fsencode(text)  # keeps command-line bytes that are not UTF-8
+
+
+def _stdin(option: str) -> int:
+    """Return the descriptor of stdin. Exits with a usage error if the process was started without one."""
+    if was_closed(0):
+        usage(f"{option}: cannot read stdin: it is closed")
+    return sys.stdin.fileno()
 
 
 async def _all(descriptor: int, option: str, name: str) -> bytes:
@@ -155,7 +172,7 @@ async def _all(descriptor: int, option: str, name: str) -> bytes:
 async def items(source: str) -> AsyncIterator[list[bytes]]:
     """Read the items of -D, one per line, in lists as they arrive: ``-`` is stdin, ``@file`` a file."""
     if source == "-":
-        async for lines in _lines(sys.stdin.fileno(), "stdin"):
+        async for lines in _lines(_stdin("-D"), "stdin"):
             yield lines
         return
     name = source.removeprefix("@")
@@ -230,15 +247,20 @@ def existing(name: str, option: str, *, regular: bool = False, hint: str = "", i
         usage(f"{option}: {name!r} is a directory, not a file")
     if regular and not path.is_file():
         usage(f"{option}: {name!r} is a device or a pipe, not a regular file: it is read more than once{instead}")
+    if not os.access(path, os.R_OK):
+        usage(f"{option}: cannot read {name!r}: {os.strerror(errno.EACCES)}")
     return path
 
 
-def _exists(path: Path, option: str) -> bool:
-    """Whether a path exists. Exits with a usage error if the name cannot be one, such as one that is too long."""
+def _exists(path: Path, option: str, use: str = "read") -> bool:
+    """Whether a path exists. Exits with a usage error if the name cannot be one, such as one that is too long, or if
+    its directory cannot be searched: ``use`` is what cannot be done then."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return False
+    except PermissionError as error:
+        usage(f"{option}: cannot {use} {str(path)!r}: {error.strerror}")
     except (OSError, ValueError) as error:
         usage(f"{option}: {str(path)[:_SHOWN]!r} is not a file: {getattr(error, 'strerror', error)}")
     return path.exists()
@@ -257,6 +279,7 @@ def writable(name: str, option: str) -> None:
     path = Path(name)
     if not name:
         usage(f"{option}: the name is empty")
+    _exists(path, option, "write")
     if path.is_dir():
         usage(f"{option}: {name!r} is a directory, not a file")
     if not path.parent.is_dir():
@@ -294,7 +317,7 @@ def check_store(path: Path | None) -> None:
     """Refuse a file of --store that cannot store sessions. A new file needs its directory only."""
     if path is None:
         return
-    if not path.exists():
+    if not _exists(path, "--store"):
         writable(str(path), "--store")
         return
     existing(str(path), "--store", regular=True)
@@ -310,9 +333,11 @@ def check_store(path: Path | None) -> None:
 def directory(name: str, option: str) -> Path:
     """Return the path of a directory. Exits with a usage error, which begins with ``option``, if there is none."""
     path = Path(name)
-    if not name or not path.is_dir():
+    if not name or not _exists(path, option) or not path.is_dir():
         wrong = f"{name!r} is a file, not a directory" if name and path.exists() else f"directory {name!r} not found"
         usage(f"{option}: {wrong}")
+    if not os.access(path, os.R_OK | os.X_OK):
+        usage(f"{option}: cannot read {name!r}: {os.strerror(errno.EACCES)}")
     return path
 
 
@@ -321,7 +346,7 @@ def new_directory(name: str, option: str) -> Path:
     if not name:
         usage(f"{option}: the name is empty")
     path = Path(name)
-    if path.exists() and not path.is_dir():
+    if _exists(path, option, "write") and not path.is_dir():
         usage(f"{option}: {name!r} is a file; it has to be a directory, which may be new")
     there = next((one for one in (path, *path.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir():
@@ -332,6 +357,17 @@ def new_directory(name: str, option: str) -> Path:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             usage(f"{option}: cannot write into {str(there)!r}: {error.strerror}")
     return path
+
+
+def check_address(uri: str, option: str, *, serving: bool = False) -> None:
+    """Refuse an address of a command that has several, with the option that it belongs to."""
+    from afflux.core.errors import AddressError
+    from afflux.transports.address import parse
+
+    try:
+        parse(uri, serving=serving)
+    except AddressError as error:
+        usage(f"{option}: {error.message}")
 
 
 def check_reach(uri: str) -> None:

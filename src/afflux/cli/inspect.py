@@ -91,6 +91,8 @@ def inspect(
     if html is not None:
         if table or output is not None or top != _TOP or limit is not None:
             usage("--html writes a report to a file: leave out -o, --table, --top and --limit")
+        if html == "-":
+            usage("--html writes a report to a file, not to stdout: choose a name, such as report.html")
         writable(html, "--html")
         once = rows.of({*_SHOWN, "latencies", "credit", "frames"}) if "-" in files else None
         _report(rows.of if once is None else once, html, files, absent)

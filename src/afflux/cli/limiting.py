@@ -50,9 +50,11 @@ _ABOVE_0: Final = frozenset(
     ("connections", "accepts_per_s", "half_handshakes", "streams", "handshake_s", "payload_bytes")
 )
 "Limits with which nothing works when they are 0."
+_FRAME_MARGIN: Final = 0x1_0000
+"Bytes by which ``frame_bytes`` exceeds a small ``payload_bytes``, unless it was set itself."
 _NUMBER = re.compile(r"\d[\d_]*(\.\d+)?")
 _NAMED = re.compile(r"\b([a-z_]+)=[\d.]")
-_SIZED = re.compile(r"(\d+) bytes(?: or more)? exceed ([a-z_]+)=\d")
+_SIZED = re.compile(r"(\d+) bytes(?: or more)? exceed ([a-z_]+)=(\d+)")
 
 
 def limits_of(given: Sequence[str] | None, base: Limits | None = None, *, client: bool = False) -> Limits:
@@ -109,7 +111,8 @@ def name_option(error: Error) -> None:
     named = sized[2] if sized else next((name for name in _NAMED.findall(error.message) if name in ROWS), None)
     if named is None or (sized and int(sized[1]) > (ROWS[named].most or inf)):
         return  # such as a frame of a peer that speaks another protocol
-    named = "payload_bytes" if named == "frame_bytes" else named  # which follows it
+    if named == "frame_bytes" and not (sized and int(sized[3]) <= _FRAME_MARGIN):
+        named = "payload_bytes"  # which frame_bytes follows
     if isinstance(error.__cause__ or error, (LimitExceeded, RemoteProtocolError)):
         error.add_note(f"raise it with --limit {named}=…")
     else:

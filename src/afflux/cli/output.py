@@ -64,7 +64,7 @@ def output_option(*formats: Format, default: str = "table") -> Any:
 def format_of(output: str | None, command: str, *formats: Format) -> Format | None:
     """Return the format called ``output``. Exits with a usage error if the command does not have it."""
     if output is not None and output not in formats:
-        usage(f"unsupported output {output} for {command}: use {', '.join(formats)}")
+        usage(f"invalid -o/--output: {output[:64]} is not one of {', '.join(formats)} (see afflux {command} --help)")
     return None if output is None else Format(output)
 
 

@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["INTERRUPTED", "PIPE_CLOSED", "discard_output", "interruptible", "leave_at_once", "run_process", "silence"]
+__all__ = [
+    "INTERRUPTED",
+    "PIPE_CLOSED",
+    "discard_output",
+    "interruptible",
+    "leave_at_once",
+    "run_process",
+    "silence",
+    "was_closed",
+]
 
 INTERRUPTED = 130
 "128 + SIGINT."
@@ -33,6 +42,8 @@ _AGAIN_S = 0.05
 "Seconds after which an interruption that was lost is repeated."
 
 _whole_process = False
+_closed: set[int] = set()
+"Standard streams that the process was started without."
 
 
 def run_process(run: Callable[[], int]) -> int:
@@ -130,6 +141,11 @@ def _leave(number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
 
 
+def was_closed(descriptor: int) -> bool:
+    """Return whether the process was started without this standard stream."""
+    return descriptor in _closed
+
+
 def _end_line() -> None:
     with suppress(OSError):
         if os.isatty(2):
@@ -146,6 +162,7 @@ def _escape_characters() -> None:
 def _open_standard_streams() -> None:
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
+            _closed.add(descriptor)
             opened = os.open(os.devnull, os.O_RDWR)
             if opened != descriptor:
                 os.dup2(opened, descriptor)

@@ -15,7 +15,7 @@ import typer
 
 from afflux.cli.completing import ListenOption, addresses
 from afflux.cli.exits import INTERRUPTED, usage
-from afflux.cli.inputs import check_cursors, check_reach, credentials, not_itself, one, path_name
+from afflux.cli.inputs import check_address, check_cursors, check_reach, credentials, not_itself, one, path_name
 from afflux.cli.limiting import LimitOption, limits_of
 from afflux.cli.options import AuthFile, MetadataOption, Resumed, data_option
 from afflux.cli.origins import Origins, origins_of
@@ -95,6 +95,9 @@ def relay(
     gap where it cannot. SIGINT and SIGTERM stop it; SIGUSR1 prints its readers to stderr."""
     if sum((channel or session is not None, subscribe, framing is not None)) > 1:
         usage("--channel (or --session), --subscribe and --framing exclude each other")
+    for uri in remotes:
+        check_address(uri, "--from")
+    check_address(listen, "--listen", serving=True)
     _check_framing(framing, remotes, channel or subscribe)
     _check_key(key, shards, remotes, limits := limits_of(limit))
     if listen.startswith("auto+"):

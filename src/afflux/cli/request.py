@@ -316,7 +316,8 @@ async def perform(asked: Asked, show: Printer, open: Callable[[], AbstractAsyncC
         raise
     except Error as error:
         name_option(error)
-        explain(error, asked.uri, lease=asked.lease, resume=asked.resume, answered=bool(show.items))
+        given = {"-r": asked.route, "-m": asked.metadata, "--auth-file": asked.auth_file}
+        explain(error, asked.uri, lease=asked.lease, resume=asked.resume, answered=bool(show.items), options=given)
         raise
     finally:
         show.end(failed=failed)

@@ -183,7 +183,7 @@ def _lease(text: str) -> FixedLease:
     """Parse --lease. Exits with a usage error for anything else than N/TIME."""
     import afflux
 
-    match = re.fullmatch(r"([0-9]{1,19})/(.*)", text)
+    match = re.fullmatch(r"([0-9]{1,19})/(.+)", text)
     if match is None or not int(match[1]):
         usage(f"invalid --lease {text[:64]!r}: expected N/TIME, such as 100/1s")
     try:
@@ -223,8 +223,8 @@ def _listed(handler: object) -> object:
 
 
 def _check_setup(uri: str, auth_file: Path) -> None:
-    """Raise Unsupported if the protocol has no credentials at setup. With ``auto`` the server refuses the clients of
-    such a protocol."""
+    """Exit with a usage error if the protocol has no credentials at setup. With ``auto`` the server refuses the clients
+    of such a protocol."""
     import afflux
     from afflux.calls import terms_of
     from afflux.transports.address import parse
@@ -233,7 +233,10 @@ def _check_setup(uri: str, auth_file: Path) -> None:
     if address.protocol == AUTO:
         return
     terms = terms_of(address, limits, [credentials(auth_file)], None, None, None, None, None)
-    address.entry.make("client", terms, limits=limits, decide=False, now=0.0)
+    try:
+        address.entry.make("client", terms, limits=limits, decide=False, now=0.0)
+    except afflux.Unsupported as error:
+        usage(f"--auth-file: {error.message}")
 
 
 class Lines:

@@ -17,11 +17,12 @@ import typer
 
 from afflux.calls.listing import ListedRoute
 from afflux.cli import inputs
-from afflux.cli.exits import DONE, USAGE, code_of, full_output, words
+from afflux.cli.exits import DONE, USAGE, code_of, full_output, usage, words
 from afflux.cli.limiting import ConnectTimeout, LimitOption
 from afflux.cli.looping import run_loop
 from afflux.cli.options import AuthFile, DataMime, Leased, MetadataMime, Resumed, ServerUri
 from afflux.cli.output import Format, Printer
+from afflux.cli.process import was_closed
 from afflux.cli.request import Asked, perform
 from afflux.cli.routes import routes_of
 from afflux.cli.shell_lines import END, Word, parse
@@ -82,6 +83,9 @@ def shell(
 
 
 async def _piped() -> AsyncIterator[str]:
+    """Yield the lines of stdin, as they arrive."""
+    if was_closed(0):
+        usage("stdin has the lines of the shell, and it is closed")
     async for lines in inputs.items("-"):
         for line in lines:
             yield os.fsdecode(line)

@@ -35,6 +35,10 @@ CONNECTION: Final = (
 "Options of the connection, which is made once."
 
 
+_LONGEST: Final = 0x2_0000
+"Characters of a line: as many as Linux permits in an argument. Longer ones take minutes to split into words."
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A command of the shell itself."""
@@ -75,6 +79,8 @@ def parse(line: str, uri: str, defaults: dict[str, Any]) -> tuple[Asked, Printer
     """
     if line.lstrip().startswith("#"):
         return DONE
+    if len(line) > _LONGEST:
+        return _mistake(f"the line is longer than {_LONGEST:,} characters: put the data into a file, -d @FILE")
     try:
         words = shlex.split(line)
     except ValueError as error:

@@ -50,6 +50,10 @@ def storage_of(
         if "://" in journal:
             usage(f"--journal {journal}: a journal is a directory, or nats://HOST/STREAM")
         new_directory(journal, "--journal")
+    else:
+        _check_stream(journal)
+    if journal_bytes is None and limits.journal_bytes < _LEAST_JOURNAL:
+        usage(f"--limit journal_bytes={limits.journal_bytes} is too small: write at least {_LEAST_JOURNAL}")
     from afflux.journal import Retention
 
     times = [text for text in keep if re.fullmatch(r"[\d.]+(us|ms|s|m|h|d)", text)]
@@ -78,3 +82,14 @@ def storage_of(
         "limits": limits if most is None else limits.replace(journal_bytes=most),
         "keep": retention,
     }
+
+
+def _check_stream(journal: str) -> None:
+    """Exit with a usage error for a wrong address of a stream."""
+    from afflux.core.errors import AddressError
+    from afflux.journal.address import StreamAddress
+
+    try:
+        StreamAddress.parse(journal)
+    except AddressError as error:
+        usage(f"--journal: {error.message}")

@@ -7,7 +7,12 @@ import typing
 from enum import Enum
 from typing import Any, Literal
 
+from afflux.core.texts import one_of as alternatives
+
 __all__ = ["Mismatch", "bare", "choices", "is_union", "name_of", "not_a", "one_of", "shown"]
+
+_SHOWN = 8
+"Members of a choice that a text lists at most."
 
 
 class Mismatch(ValueError):
@@ -62,7 +67,7 @@ def name_of(kind: Any) -> str:
     if kind is type(None) or kind is ...:
         return "None" if kind is not ... else "..."
     if origin is Literal:
-        return " or ".join(repr(value) for value in inner)
+        return alternatives([repr(value) for value in inner])
     if is_union(kind):
         return " | ".join(map(name_of, inner))
     if origin is not None:
@@ -107,6 +112,7 @@ def choices(kind: Any) -> list[tuple[Any, Any]] | None:
 
 
 def one_of(kind: Any, members: list[tuple[Any, Any]]) -> str:
-    """Describe a choice: ``'buy' or 'sell'``, ``Side ('buy' or 'sell')``."""
-    known = " or ".join(shown(value) for value, _ in members[:8]) + (" …" if len(members) > 8 else "")
+    """Describe a choice: ``'buy', 'sell' or 'hold'``, ``Side ('buy' or 'sell')``."""
+    words = [shown(value) for value, _ in members[:_SHOWN]]
+    known = alternatives(words) if len(members) <= _SHOWN else f"{', '.join(words)}, …"
     return f"{name_of(kind)} ({known})" if isinstance(kind, type) else known

@@ -49,6 +49,7 @@ from afflux.protocols.rsocket.cursor import (
 )
 from afflux.protocols.rsocket.gap import Place
 from afflux.retry.backoff import Backoff
+from afflux.transports.address import parse
 
 __all__ = ["Follower"]
 
@@ -56,6 +57,9 @@ _LOST = (EPOCH_CHANGED, OFFSET_GONE, OFFSET_AHEAD)
 "Errors of a remote that does not have the items any more."
 _TEMPORARY = (ConnectFailed, LeaseExpired, TimeoutError, OSError)
 "Errors after which even the first subscription is tried again."
+
+QUIET_S = 10.0
+"Seconds without an item after which a new remote is reported."
 
 _log = logging.getLogger("afflux.relay")
 
@@ -131,6 +135,7 @@ class Follower:
 
     async def _subscription(self) -> Exception | None:
         """Read one subscription to its end; return its error, or None if the stream is complete."""
+        quiet = asyncio.get_running_loop().call_later(QUIET_S, self._report_quiet)
         try:
             async with connected(self.origin, self._limits) as peer:
                 while not await self._read(peer):
@@ -146,12 +151,19 @@ class Follower:
                     await self.intake.skip_large(error)
             return self._temporary(error)
         finally:
+            quiet.cancel()
             if self.connected and asyncio.get_running_loop().time() - self._since >= self._wait:
                 self._waits = self._backoff.waits(Random())  # else it ends each time that it begins
             self.connected = False
             self._items = None
         _log.info("%s: the stream is complete", self._name)
         return None
+
+    def _report_quiet(self) -> None:
+        """Report a remote that has never sent an item: it may be quiet, or not what it was taken for."""
+        if not self._attached:
+            protocol = parse(self._name).protocol
+            _log.info("%s: no items within %g s; waiting: does it speak %s?", self._name, QUIET_S, protocol)
 
     def _temporary(self, error: Exception) -> Exception:
         """Return the error of a connection that may be tried again.

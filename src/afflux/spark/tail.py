@@ -105,7 +105,11 @@ class Tail:
         directory = self.directory
         if directory is None:
             return
-        if directory.exists() and not directory.is_dir():
+        try:
+            exists = directory.exists()
+        except PermissionError as error:
+            raise TableRefused(f"cannot read {self.out!r}: {error.strerror}") from error
+        if exists and not directory.is_dir():
             raise TableRefused(f"{self.out} is a file: the table needs a directory")
         if directory.is_dir():
             self._check_files(directory)

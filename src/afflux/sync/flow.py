@@ -15,6 +15,7 @@ from afflux.core.events import Block, Items
 from afflux.core.payload import Payload, Payloads, size_of
 from afflux.sync.driver import Driver
 from afflux.sync.inbox import Inbox
+from afflux.sync.lateness import late
 
 __all__ = ["ItemStream", "Opener", "payloads_of"]
 
@@ -266,7 +267,7 @@ class ItemStream(SyncOnly):
     def _wait(self) -> None:
         inbox = self._inbox
         if not self._driver.wait(lambda: bool(inbox.arrived) or inbox.ended, self._timeout, stream=self.id):
-            raise TimeoutError(f"no item within {self._timeout:g} s")
+            raise late(f"no item within {self._timeout:g} s")
 
     def _or_cancel(self, work: Callable[[], None]) -> None:
         """Call ``work``, which may move bytes; cancel the stream if it raises."""

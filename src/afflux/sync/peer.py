@@ -19,6 +19,7 @@ from afflux.core.payload import Payload, PayloadLike, check_items, payload_of, s
 from afflux.sync.driver import Driver
 from afflux.sync.flow import ItemStream, Opener, payloads_of
 from afflux.sync.inbox import Inbox
+from afflux.sync.lateness import late
 from afflux.sync.opens import DEFAULT_CREDIT, Opens
 from afflux.sync.session import Session
 from afflux.sync.sources import Outbox
@@ -82,7 +83,7 @@ class Peer(SyncOnly, Opens):
             try:
                 left = None if timeout is None else max(0.0, begun + timeout - monotonic())
                 if not driver.wait(lambda: inbox.ended, left):
-                    raise TimeoutError(f"no answer within {timeout:g} s")
+                    raise late(f"no answer within {timeout:g} s")
                 if (error := inbox.error) is not None:
                     raise error.again() if isinstance(error, Error) else error
                 return payloads_of(inbox.arrived[0])[0] if inbox.arrived else Payload()
@@ -376,6 +377,7 @@ class Peer(SyncOnly, Opens):
         self._last.check()
 
     def _wait_for_room(self, timeout: float | None) -> None:
+        _check_timeout(timeout)
         driver = self._last
         if driver.pump.room() > 0:
             return
@@ -388,6 +390,8 @@ class Peer(SyncOnly, Opens):
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None:
         check_type("timeout=", timeout, (int, float), "a number of seconds")
+        if not timeout >= 0:
+            raise ValueError(f"timeout= is a number of seconds, 0 or more, not {timeout!r}")
 
 
 class _First:

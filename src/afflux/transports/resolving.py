@@ -97,7 +97,8 @@ def _addresses(host: str | None, port: int | None, flags: int) -> _Found:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:  # the encoding of names
-        raise socket.gaierror(socket.EAI_NONAME, f"not a host name: {error}") from None
+        why = "a part is empty or longer than 63 characters" if str(host).isascii() else "not allowed in host names"
+        raise socket.gaierror(socket.EAI_NONAME, why) from error
 
 
 def _started(

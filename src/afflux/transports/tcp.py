@@ -7,6 +7,7 @@ flood waits in the kernel's queue, and running out of descriptors does not spin.
 from __future__ import annotations
 
 import errno
+import os
 import select
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -293,9 +294,13 @@ def _words(error: OSError) -> str:
         return "the port is in use"
     if error.errno == errno.EADDRNOTAVAIL:
         return "this machine does not have the address"
+    if error.errno == errno.ECONNRESET:
+        return "the peer reset the connection"
     if error.errno == errno.EMFILE:
         return NO_FILES
-    return error.strerror or str(error)
+    if error.errno is not None:
+        return os.strerror(error.errno)  # asyncio puts its own text before it
+    return str(error)
 
 
 class SocketListener:

@@ -151,7 +151,11 @@ class ClientWire(Wire):
             self._mismatch = "the peer does not speak WebSocket"
             return f"{self._mismatch}{self._quoted()}"
         self._mismatch = mismatch(one_of(names), "WebSocket")
-        plain = replace(self._address, transport="tls" if self._address.carrier.secure else "tcp", path="", options={})
+        protocol = self._address.protocol if self._address.protocol in names else names[0]
+        if len(names) > 1 and protocol != self._address.protocol:
+            return f"{self._mismatch}{self._quoted()}"
+        transport = "tls" if self._address.carrier.secure else "tcp"
+        plain = replace(self._address, protocol=protocol, transport=transport, path="", options={})
         return f"{self._mismatch}; did you mean {plain}?"
 
     def _refused(self, status: int | None, head: bytes) -> str:
