@@ -16,7 +16,6 @@ from afflux.cli.examples import epilog
 from afflux.cli.exits import INTERRUPTED, USAGE, guarded
 from afflux.cli.mistakes import UsageError, words
 from afflux.cli.process import PIPE_CLOSED
-from afflux.cli.repeated import refuse_repeated
 from afflux.cli.telling import tell
 from afflux.cli.verbose import prefix_log
 
@@ -54,7 +53,6 @@ def _tree(names: Sequence[str]) -> Callable[..., Any]:
     """The commands with their options, as typer reads them from the functions. A shell runs many lines with it."""
     tree = typer.main.get_command(application(names))
     _adjust_help(tree)
-    refuse_repeated(tree)
     return tree
 
 
