@@ -106,7 +106,7 @@ def test_a_live_stream_has_a_gap_after_a_restart_and_it_is_data_loss(start: Star
     with pytest.raises(
         DataLost, match=r"records a gap: an unknown number of items is missing: the relay was restarted"
     ):
-        plan(start(route="live"), end["0"]["pos"] + 50, end)
+        plan(start(route="live"), 1 << 62, end)  # up to the gap: the journal may have had many more items
 
 
 def test_one_query_has_the_journal(start: Start) -> None:
