@@ -81,7 +81,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_relay(tmp_path: Path) -> Non
     assert errors.splitlines() == [reason, "afflux: connections relayed: 4"]
     ran = here("decode", str(path))
     # The SETUP of the second connection fits into the file if the proxy has read it without the request behind it.
-    assert ran.code == 0 and re.search(r"connections: [12] rsocket$", ran.errors, re.MULTILINE)
+    assert ran.code == 0 and re.search("connections: [12] rsocket", ran.errors)
     assert path.stat().st_size < 0x2000
 
 
