@@ -23,7 +23,7 @@ demo: setup ## stream a year of flights into Parquet, with a crash halfway (ROWS
 demo-live: setup ## a live stream through a relay into windows and a sink, with two crashes and a line of figures (ROWS=20000 for fewer)
 	@$(BIN)/python -m afflux demo --live --out $(OUT)-live $(if $(ROWS),--rows $(ROWS))
 
-test: setup ## style, strict types and all tests; what must pass before a change lands (20 to 25 minutes on two cores)
+test: setup ## style, strict types and all tests; what must pass before a change lands (about 15 minutes on two cores)
 	@$(BIN)/python -m tools.test
 
 tests: setup ## all tests, without style and types; PARTS="commands pages" runs some of them

@@ -14,7 +14,6 @@ import pty
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,12 +24,6 @@ from afflux import sync
 from afflux.cli.app import run as command_line
 from tests.cli.forking import Process
 from tests.cli.running import Server, afflux, on_a_terminal
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 class Ran(NamedTuple):

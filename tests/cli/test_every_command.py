@@ -20,7 +20,7 @@ pytest.importorskip("pyspark", reason="the commands of Spark need the extra spar
 from afflux.cli import COMMANDS
 from tests.capture.tabling import SETUP, asks, complete, item, packets
 from tests.capture.writing import pcap
-from tests.cli.running import COMMAND, PATIENCE, PIPE, Server
+from tests.cli.running import COMMAND, PATIENCE, PIPE
 from tests.examples import short
 
 FRAMES = [(0, True, SETUP + asks(1, 9)), (0.5, False, item(1) * 9 + complete(1))]
@@ -70,12 +70,6 @@ MODULES = (300, 800) if os.environ.get("AFFLUX_EXHAUSTIVE") else (800,)
 "The numbers of imported modules after which SIGINT arrives: those of every command (make random), and its own."
 QUIET_S = 2.0
 "Seconds without a further import after which a command has begun to wait."
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 @pytest.fixture

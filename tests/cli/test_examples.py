@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,12 +27,6 @@ SERVERS = sorted({line for line in LINES if line.split()[1] == "serve"})
 PROXIES = sorted({line for line in LINES if line.split()[1] == "capture"})
 SHELLS = sorted({line for line in LINES if line.split()[1] == "shell"})
 RELAYS = sorted({line for line in LINES if line.split()[1] == "relay"})
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 @pytest.fixture(autouse=True)

@@ -16,16 +16,10 @@ from typing import IO
 
 import pytest
 
-from tests.cli.running import COMMAND, PATIENCE, PIPE, Server
+from tests.cli.running import COMMAND, PATIENCE, PIPE
 from tests.examples import short
 
 ENDLESS = json.dumps({"count": 100_000_000, "size": 10})
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 @contextlib.contextmanager

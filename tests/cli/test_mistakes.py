@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from afflux.cli import COMMANDS
 from tests.capture.writing import pcap
-from tests.cli.running import Server, here
+from tests.cli.running import here
 from tests.cli.terminal import Terminal
 
 SOURCE = """
@@ -40,12 +39,6 @@ def function(payload):
 from afflux import Router
 router = Router()
 """
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 @pytest.fixture(autouse=True)

@@ -95,12 +95,6 @@ USAGE = {
 }
 
 
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
-
-
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "hands.py").write_text(HANDLERS)
@@ -283,14 +277,19 @@ def test_a_payload_that_is_too_large_names_payload_bytes(uri: str) -> None:
 async def test_a_silent_remote_of_a_relay_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    logged = asyncio.Event()
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.set()
+
     monkeypatch.setattr("afflux.gateway.follow.QUIET_S", 0.05)
+    monkeypatch.setattr(logging.getLogger("afflux.relay"), "handlers", [Seen()])
     caplog.set_level(logging.INFO, "afflux.relay")
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         async with afflux.relay(uri, journal=folder / "j", listen="tcp://127.0.0.1:0"):
-            async with asyncio.timeout(PATIENCE):
-                while not caplog.messages:
-                    await asyncio.sleep(0.01)
+            await asyncio.wait_for(logged.wait(), PATIENCE)
     assert caplog.messages == [f"{uri}: no items within 0.05 s; waiting: does it speak rsocket?"]
 
 

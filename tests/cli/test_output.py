@@ -5,21 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from afflux.protocols.rsocket import frames as wire
-from tests.cli.running import Server, here
+from tests.cli.running import here
 
 FORMULAS = ["=1+1", "+1+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "-", "+1e", "-1,5"]
 NUMBERS = ["-5", "+5", "-5.25", "+.5", "-1e3", "-1.5E-3"]
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 def rows(text: str) -> list[list[str]]:

@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.forking import Process
-from tests.cli.running import Server, afflux, here
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
+from tests.cli.running import afflux, here
 
 
 def ask(uri: str, *words: str, stdin: str = "") -> str:

@@ -8,7 +8,6 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ from tests.cli.terminal import Terminal
 
 ENTER, INTERRUPT, END, TAB, UP = "\r", "\x03", "\x04", "\t", "\x1b[A"
 PROMPT = "\nafflux>"
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with Server("--demo") as server:
-        yield server.uri
 
 
 def piped(uri: str, *lines: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
